@@ -1,0 +1,1 @@
+"""A real P/D deployment on one machine: tiny model, engines, router, load."""

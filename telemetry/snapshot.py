@@ -1,0 +1,89 @@
+"""What is so at one moment: the frozen data that the TUI draws and ``--json`` prints."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pushscope.telemetry.transfer import Rank, Transfer
+
+
+class EngineProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """One recording connector instance: a scheduler, or a worker of one rank."""
+
+    pid: int
+    connector_role: str
+    """``scheduler`` or ``worker``."""
+    rank: Rank = (0, 0)
+    alive: bool = True
+    events: int = 0
+    events_lost: int = 0
+    """Events that this reader missed, and that the engine could not record."""
+    last_event_ns: int | None = None
+    loop_calls: int = 0
+    loop_s: float = 0.0
+    """Time that the connector took from the engine's main thread, over ``loop_calls`` calls."""
+    loop_max_s: float = 0.0
+
+
+class Engine(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine whose rings are read."""
+
+    engine_id: str
+    name: str
+    """A short name, unique in its snapshot: ``P1``, ``D1`` ..."""
+    side: str
+    """``P``, ``D`` or ``PD``, from kv_role and what it was seen to do."""
+    host: str = ""
+    mode: str = "push"
+    vllm_version: str = ""
+    nixl_version: str = ""
+    side_channel: str = ""
+    alive: bool = True
+    processes: tuple[EngineProcess, ...] = ()
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts since the reader started (or since the oldest event still in the rings)."""
+
+    transfers: int = 0
+    outcomes: dict[str, int] = {}
+    """Ended transfers by outcome."""
+    writes: int = 0
+    """NIXL WRITEs seen done, over all P ranks."""
+    write_bytes: int = 0
+    in_flight: int = 0
+    waiting: int = 0
+    events: int = 0
+    events_lost: int = 0
+    transfers_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    """Over the last ``window_s`` seconds."""
+    window_s: float = 0.0
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The world at ``taken_ns`` (CLOCK_MONOTONIC) / ``taken_unix_s``."""
+
+    taken_ns: int
+    taken_unix_s: float
+    source: str = ""
+    """What was read: a folder of rings, a recording."""
+    engines: tuple[Engine, ...] = ()
+    in_flight: tuple[Transfer, ...] = ()
+    """Matched and moving, oldest first."""
+    waiting: tuple[Transfer, ...] = ()
+    """Rendezvous entries with one half missing, oldest first."""
+    recent: tuple[Transfer, ...] = ()
+    """Ended lately, newest first."""
+    totals: Totals = Totals()
+    notices: tuple[str, ...] = ()
+    """What the reader of this snapshot must know: nothing found, events lost, one side only ..."""
+
+    def engine_name(self, engine_id: str | None) -> str:
+        """The short name of an engine, its id if it is not observed, or ``?``."""
+        if engine_id is None:
+            return "?"
+        for engine in self.engines:
+            if engine.engine_id == engine_id:
+                return engine.name
+        return engine_id[:8]

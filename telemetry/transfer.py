@@ -1,0 +1,138 @@
+"""The model that every view draws: one prompt's KV moving from a P engine to a D engine.
+
+All of it is frozen data. Times are CLOCK_MONOTONIC nanoseconds of the recording host; a value that was not
+observed is None, never an estimate.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+Rank = tuple[int, int]
+"""A rank of an engine: (pipeline-parallel rank, tensor-parallel rank)."""
+
+
+class Stage(StrEnum):
+    """The stages of a pushed transfer, in the order in which a request meets them."""
+
+    REGISTRATION = "registration"
+    """D: registration staged by the scheduler -> sent to the last P rank."""
+    FLIGHT = "flight"
+    """Registration sent by D -> drained by P. An idle P drains nothing, so this includes its idling."""
+    HANDOFF = "handoff"
+    """P: blocks staged by the scheduler -> picked up by the writer thread."""
+    RENDEZVOUS = "rendezvous"
+    """P: the first of (registration drained, blocks picked up) -> matched."""
+    HANDSHAKE = "handshake"
+    """P: push deferred because D is not known yet -> resumed."""
+    DESCRIPTORS = "descriptors"
+    """P: descriptor build started -> transfer prepared."""
+    SUBMIT = "submit"
+    """P: around NIXL's ``transfer()`` call."""
+    WIRE = "wire"
+    """Submit started at P -> completion notification drained at D; with P alone -> done seen (upper bound)."""
+    NOTIFICATION = "notification"
+    """D: notification drained by the writer thread -> counted on the main thread."""
+    WAKE = "wake"
+    """D: last notification counted -> decode scheduled."""
+
+
+class Outcome(StrEnum):
+    """How a transfer stands, or ended."""
+
+    WAITING = "waiting"
+    """Nothing is wrong yet: one half of the rendezvous is still missing."""
+    MOVING = "moving"
+    """Both halves met; blocks are being written."""
+    DELIVERED = "delivered"
+    """The decode was scheduled on the received blocks (P alone: the write was done)."""
+    NOTHING_TO_RECEIVE = "nothing to receive"
+    """D had the whole prompt cached, or took it from another connector: no blocks move."""
+    NOTHING_TO_PUSH = "nothing to push"
+    """P matched the request but had no blocks to write."""
+    FAILED = "failed"
+    """vLLM reported a failure of this transfer."""
+    EXPIRED = "expired"
+    """P's lease ran out before the blocks were taken."""
+    ABORTED = "aborted"
+    """The request was ended by its client or its engine before the blocks arrived."""
+    LOST = "lost"
+    """An engine that this transfer needs is gone."""
+
+
+OPEN_OUTCOMES = frozenset({Outcome.WAITING, Outcome.MOVING})
+
+
+class StageTime(msgspec.Struct, frozen=True, gc=False):
+    """One stage of one transfer, on one rank.
+
+    ``rank`` is the P rank and ``peer_rank`` the D rank of a write; a stage of the scheduler has neither.
+    ``end_ns`` is None while the stage is open.
+    """
+
+    stage: Stage
+    start_ns: int
+    end_ns: int | None = None
+    rank: Rank | None = None
+    peer_rank: Rank | None = None
+    upper_bound: bool = False
+    waited: str = ""
+    """Rendezvous only: who waited for whom (``P waited for D``, ``D waited for P``)."""
+
+    @property
+    def seconds(self) -> float | None:
+        return None if self.end_ns is None else (self.end_ns - self.start_ns) / 1e9
+
+
+class Transfer(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt to move one prompt's KV. Identity: (D engine, D request id) once D is known.
+
+    ``sides`` tells which engines were observed (``P``, ``D``): what the other did is not known.
+    ``tentative`` means that the two halves were only paired by their base id.
+    """
+
+    base_id: str
+    attempt: int = 1
+    mode: str = "push"
+    d_engine: str | None = None
+    d_request: str | None = None
+    p_engine: str | None = None
+    p_request: str | None = None
+    tentative: bool = False
+    sides: tuple[str, ...] = ()
+
+    outcome: Outcome
+    stage: Stage | None = None
+    """The stage it is in, None once it has ended."""
+    opened_ns: int
+    since_ns: int
+    """When its present stage (or, if ended, its end) began."""
+    closed_ns: int | None = None
+    waits: str = ""
+    """Who waits for what, in words; empty if nobody does."""
+    order: str = ""
+    """``registration first`` (D was early), ``blocks first`` (P was early), or empty if not matched."""
+    error: str = ""
+
+    ranks_done: int = 0
+    ranks: int = 0
+    """Notifications counted and expected, over all D ranks (P alone: writes done and posted)."""
+    num_tokens: int | None = None
+    num_blocks: int | None = None
+    num_bytes: int | None = None
+    descriptors: int | None = None
+    descriptors_merged: int | None = None
+
+    stages: tuple[StageTime, ...] = ()
+    path: tuple[StageTime, ...] = ()
+    """The critical path: disjoint pieces through the last rank, ending at decode scheduled."""
+    exposed_ns: int | None = None
+    """Blocks staged at P -> decode scheduled at D: what the first token waited for the transfer."""
+    hidden_ns: int | None = None
+    """What lay before: registration work done while P still computed."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.outcome in OPEN_OUTCOMES

@@ -1,0 +1,1 @@
+"""The screens of ``pushscope top``: they draw snapshots and know nothing else."""
