@@ -1,0 +1,27 @@
+"""A queue that tells what is taken from it, in the taking thread; in all else vLLM's own queue."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from typing import Any
+
+from pushscope.telemetry.recorder import Recorder
+
+
+class WatchedQueue(queue.Queue[Any]):
+    """Calls ``taken(item)`` before it hands an item out. vLLM takes with ``get_nowait``, which calls ``get``."""
+
+    def __init__(self, taken: Callable[[Any], None], recorder: Recorder, where: str):
+        super().__init__()
+        self._taken = taken
+        self._recorder = recorder
+        self._where = where
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        item = super().get(block, timeout)
+        try:
+            self._taken(item)
+        except Exception as e:  # noqa: BLE001 - telemetry never costs a request
+            self._recorder.failed(e, self._where)
+        return item

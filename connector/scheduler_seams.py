@@ -1,0 +1,252 @@
+"""Seams of the push scheduler (vLLM's ``nixl/push_scheduler.py`` and ``base_scheduler.py``), P's and D's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pushscope.connector.weave import Observation, SeamTable
+from pushscope.telemetry.events import (
+    BlocksStaged,
+    DecodeScheduled,
+    EngineDown,
+    ListenerDead,
+    NothingToReceive,
+    PrefillNotProcessed,
+    PrefillScheduled,
+    ReceiveFinished,
+    RegistrationStaged,
+    RequestArrived,
+    RequestEnded,
+    RequestPreempted,
+    SendFinished,
+    SideChannelServed,
+    Tables,
+    TraceContext,
+    WatchdogFired,
+    cut,
+)
+from pushscope.telemetry.ids import recorded_engine_id
+from pushscope.telemetry.recorder import Recorder, now
+
+SCHEDULER = SeamTable()
+CONTEXT_KEY = "pushscope"
+"""The one key that is added to a registration. A plain vLLM ignores it."""
+
+
+class SchedulerProbe:
+    """What the observers of one scheduler share. All of them run on the engine's main thread."""
+
+    def __init__(
+        self, scheduler: Any, recorder: Recorder, request_id: Callable[[str], str], *, propagate: bool
+    ):
+        self.scheduler = scheduler
+        self.recorder = recorder
+        self.id = request_id
+        self.propagate = propagate
+        self.legs: dict[str, str] = {}
+        """Requests with a part in a transfer: ``prefill`` or ``decode``, from arrival to end."""
+        self.received: set[str] = set()
+        """Blocks are there, decode not yet scheduled."""
+        recorder.has_work = lambda: bool(self.legs)
+        recorder.on_tick = self._tables
+
+    def _tables(self) -> None:
+        scheduler = self.scheduler
+        staged = len(scheduler._finished_request_blocks) + len(scheduler._push_registration_deadlines)
+        self.recorder.record(Tables(now(), staged=staged))
+
+
+@SCHEDULER.seam("on_new_request")
+def _arrived(probe: SchedulerProbe, request: Any) -> Observation:
+    t = now()
+    yield
+    params = request.kv_transfer_params
+    if not params:
+        return
+    leg = "prefill" if params.get("do_remote_decode") else "decode" if params.get("do_remote_prefill") else ""
+    if not leg:
+        return
+    probe.legs[request.request_id] = leg
+    request_id = probe.id(request.request_id)
+    peer_engine = recorded_engine_id(str(params.get("remote_engine_id") or ""))
+    peer_request = probe.id(str(params.get("remote_request_id") or ""))
+    probe.recorder.record(RequestArrived(t, request_id, leg, peer_engine, peer_request))
+    if context := _context(request):
+        probe.recorder.record(TraceContext(t, request_id, **context))
+
+
+def _context(request: Any) -> dict[str, str]:
+    """Traceparent and transfer_id of a request, as far as it has them."""
+    params = request.kv_transfer_params or {}
+    traceparent = (request.trace_headers or {}).get("traceparent")
+    transfer_id = params.get("transfer_id")
+    return {
+        **({"traceparent": cut(traceparent, 55)} if traceparent else {}),
+        **({"transfer_id": cut(transfer_id, 64)} if transfer_id else {}),
+    }
+
+
+@SCHEDULER.seam("update_state_after_alloc", timed=True)
+def _allocated(probe: SchedulerProbe, request: Any, num_external_tokens: int) -> Observation:
+    params = request.kv_transfer_params
+    wanted = bool(params and params.get("do_remote_prefill"))
+    t = now()
+    yield
+    if not wanted:
+        return
+    request_id = probe.id(request.request_id)
+    registration = probe.scheduler._push_pending_registrations.get(request.request_id)
+    if registration is None:
+        probe.recorder.record(NothingToReceive(t, request_id, "no_external_tokens"))
+        return
+    if probe.propagate and (context := _context(request)):
+        registration[CONTEXT_KEY] = context
+    probe.recorder.begin(
+        ("receive", request.request_id),
+        RegistrationStaged(
+            t,
+            request_id,
+            recorded_engine_id(str(registration["remote_engine_id"])),
+            cut(registration["remote_host"], 64),
+            int(registration["remote_port"]),
+            int(registration["remote_tp_size"]),
+            int(registration.get("remote_pp_size", 1)),
+            num_external_tokens,
+            num_blocks(registration["local_block_ids"]),
+        ),
+    )
+
+
+@SCHEDULER.seam("request_finished", timed=True)
+def _finished(probe: SchedulerProbe, request: Any) -> Observation:
+    params = request.kv_transfer_params
+    never_scheduled = bool(params and params.get("do_remote_prefill"))
+    t = now()
+    yield
+    leg = probe.legs.pop(request.request_id, "")
+    if not leg:
+        return
+    probe.received.discard(request.request_id)
+    recorder, scheduler = probe.recorder, probe.scheduler
+    request_id = probe.id(request.request_id)
+    status = request.status.name.lower()
+    blocks = scheduler._newly_finished_push_blocks.get(request.request_id)
+    if blocks is not None:
+        staged = BlocksStaged(
+            t,
+            request_id,
+            num_blocks(blocks),
+            request.num_computed_tokens,
+            float(scheduler._kv_lease_duration),
+        )
+        recorder.begin(("send", request.request_id), staged)
+    elif leg == "prefill":
+        recorder.record(PrefillNotProcessed(t, request_id, status))
+    if leg == "decode" and never_scheduled:
+        recorder.record(NothingToReceive(t, request_id, "not_scheduled"))
+    ended = RequestEnded(t, request_id, status)
+    if recorder.is_open(("receive", request.request_id)):
+        # Ended while blocks were on their way: D keeps them until P's write arrives, if ever.
+        recorder.begin(("ended", request.request_id), ended)
+    else:
+        recorder.record(ended)
+
+
+@SCHEDULER.seam("build_connector_meta", timed=True)
+def _stepped(probe: SchedulerProbe, scheduler_output: Any) -> Observation:
+    overdue = _overdue_registrations(probe.scheduler)
+    t = now()
+    yield
+    recorder = probe.recorder
+    for request_id in overdue:
+        recorder.record(WatchdogFired(t, probe.id(request_id)))
+    if probe.legs:
+        tokens = scheduler_output.num_scheduled_tokens
+        for new in scheduler_output.scheduled_new_reqs:
+            if probe.legs.get(new.req_id) == "prefill":
+                recorder.record(PrefillScheduled(t, probe.id(new.req_id), tokens.get(new.req_id, 0)))
+        for request_id in scheduler_output.preempted_req_ids or ():
+            if request_id in probe.legs:
+                recorder.record(RequestPreempted(t, probe.id(request_id)))
+        for request_id in [r for r in probe.received if r in tokens] if probe.received else ():
+            probe.received.discard(request_id)
+            recorder.record(DecodeScheduled(t, probe.id(request_id)))
+    recorder.step()
+
+
+def _overdue_registrations(scheduler: Any) -> list[str]:
+    """The registrations whose watchdog this step will fire; like vLLM, stop at the first that is not due."""
+    overdue: list[str] = []
+    if scheduler._push_registration_deadlines:
+        at = now() / 1e9  # perf_counter and monotonic are one clock on Linux
+        for request_id, deadline in scheduler._push_registration_deadlines.items():
+            if deadline > at:
+                break
+            overdue.append(request_id)
+    return overdue
+
+
+@SCHEDULER.seam("update_connector_output", timed=True)
+def _heard(probe: SchedulerProbe, connector_output: Any) -> Observation:
+    t = now()
+    yield
+    recorder = probe.recorder
+    for request_id in connector_output.finished_recving or ():
+        recorder.end(("receive", request_id))
+        recorder.end(("ended", request_id))
+        recorder.record(ReceiveFinished(t, probe.id(request_id)))
+        if request_id in probe.legs:
+            probe.received.add(request_id)
+    for request_id in connector_output.finished_sending or ():
+        recorder.end(("send", request_id))
+        recorder.record(SendFinished(t, probe.id(request_id)))
+
+
+@SCHEDULER.seam("shutdown")
+def _down(probe: SchedulerProbe) -> Observation:
+    yield
+    probe.recorder.record(EngineDown(now()))
+    probe.recorder.close()
+
+
+class ServedMetadata(dict[Any, Any]):
+    """What the handshake listener serves, by rank; says so for each look-up. Runs on the listener's thread."""
+
+    def __init__(self, data: dict[Any, Any], recorder: Recorder):
+        super().__init__(data)
+        self._recorder = recorder
+
+    def __getitem__(self, rank: Any) -> Any:
+        value = super().__getitem__(rank)
+        try:
+            self._recorder.record(SideChannelServed(now(), int(rank[0]), int(rank[1])))
+        except Exception as e:  # noqa: BLE001 - older releases have plain tensor-parallel ranks
+            self._recorder.failed(e, "side channel")
+        return value
+
+
+def watched_listener(listener: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
+    """vLLM's listener thread function (a static method), which says what it serves and when it dies."""
+
+    def watched(
+        encoded_data: dict[Any, Any], ready_event: Any, stop_event: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        error = ""
+        try:
+            return listener(ServedMetadata(encoded_data, recorder), ready_event, stop_event, *args, **kwargs)
+        except BaseException as e:
+            error = cut(repr(e))
+            raise
+        finally:
+            if not stop_event.is_set():
+                recorder.record(ListenerDead(now(), error))
+
+    return watched
+
+
+def num_blocks(block_ids: Any) -> int:
+    """Blocks over all cache groups; a single group may come as a flat list."""
+    if block_ids and not isinstance(block_ids[0], (list, tuple)):
+        return len(block_ids)
+    return sum(len(group) for group in block_ids)

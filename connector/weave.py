@@ -1,0 +1,144 @@
+"""How a seam is woven around a method of vLLM: the method runs untouched, an observer looks on.
+
+An observer is a generator function. What stands before its ``yield`` runs before vLLM's method, the
+``yield`` gives the method's result (or raises what it raised), what follows runs after it::
+
+    @seam("update_state_after_alloc")
+    def _(probe, request, num_external_tokens):
+        t = now()
+        yield
+        probe.recorder.record(...)
+
+Its parameters, after the probe, are names of parameters of vLLM's method: they are taken from the call by
+name, wherever this release has them. A seam whose method or parameter the installed vLLM lacks is off.
+Whatever an observer raises is counted by the recorder and goes nowhere else.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol
+
+from pushscope.telemetry.recorder import Recorder, now
+
+Observation = Generator[None, Any, None]
+Observer = Callable[..., Observation]
+
+
+class Probe(Protocol):
+    """What observers of one connector instance share."""
+
+    recorder: Recorder
+
+
+class Seam:
+    """One method of vLLM, and who looks on. ``timed``: it runs on the engine's main thread, count its time."""
+
+    def __init__(self, method: str, observer: Observer, *, timed: bool):
+        self.method = method
+        self.observer = observer
+        self.timed = timed
+        self.parameters = list(inspect.signature(observer).parameters)[1:]
+
+    def missing_in(self, cls: type) -> str:
+        """Why this seam is off for ``cls``: an empty string if it is not."""
+        original = getattr(cls, self.method, None)
+        if original is None:
+            return f"{self.method} does not exist"
+        known = inspect.signature(original).parameters
+        lacking = [name for name in self.parameters if name not in known]
+        return f"{self.method} has no parameter {', '.join(lacking)}" if lacking else ""
+
+
+class SeamTable:
+    """The seams of one kind of object, in the order in which they were declared."""
+
+    def __init__(self) -> None:
+        self.seams: list[Seam] = []
+
+    def seam(self, method: str, *, timed: bool = False) -> Callable[[Observer], Observer]:
+        def declare(observer: Observer) -> Observer:
+            self.seams.append(Seam(method, observer, timed=timed))
+            return observer
+
+        return declare
+
+    def missing_in(self, cls: type) -> list[str]:
+        return [why for seam in self.seams if (why := seam.missing_in(cls))]
+
+    def woven(self, cls: type, probe: Probe) -> type:
+        """A subclass of ``cls``, of the same name, with each seam that fits woven in for ``probe``."""
+        methods = {
+            seam.method: weave(getattr(cls, seam.method), seam, probe)
+            for seam in self.seams
+            if not seam.missing_in(cls)
+        }
+        return type(cls.__name__, (cls,), {**methods, "__module__": cls.__module__, "__doc__": cls.__doc__})
+
+
+def weave(original: Callable[..., Any], seam: Seam, probe: Probe) -> Callable[..., Any]:
+    """``original``, with the seam's observer looking on for ``probe``."""
+    observe, name, timed = seam.observer, seam.method, seam.timed
+    arguments = _picker(original, seam.parameters)
+    recorder = probe.recorder
+
+    @functools.wraps(original)
+    def woven(self: Any, *args: Any, **kwargs: Any) -> Any:
+        started = now() if timed else 0
+        watch: Observation | None = None
+        try:
+            watch = observe(probe, *arguments(args, kwargs))
+            watch.send(None)
+        except StopIteration:
+            watch = None
+        except Exception as e:  # noqa: BLE001 - see above
+            recorder.failed(e, name)
+            watch = None
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException as error:
+            if watch is not None:
+                _tell(watch, name, recorder, raised=error)
+            raise
+        if watch is not None:
+            _tell(watch, name, recorder, result=result)
+        if timed:
+            recorder.took(now() - started)
+        return result
+
+    return woven
+
+
+def _tell(
+    watch: Observation,
+    name: str,
+    recorder: Recorder,
+    *,
+    result: Any = None,
+    raised: BaseException | None = None,
+) -> None:
+    try:
+        if raised is None:
+            watch.send(result)
+        else:
+            watch.throw(raised)
+    except StopIteration:
+        pass
+    except BaseException as e:  # noqa: BLE001 - see above
+        if e is not raised:
+            recorder.failed(e, name)
+
+
+def _picker(
+    original: Callable[..., Any], names: Sequence[str]
+) -> Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Any]]:
+    """A function of (args, kwargs) of a bound call that gives the values of the named parameters."""
+    parameters = inspect.signature(original).parameters
+    places = [(list(parameters).index(name) - 1, name, parameters[name].default) for name in names]
+
+    def pick(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        return [args[at] if at < len(args) else kwargs.get(name, default) for at, name, default in places]
+
+    return pick
