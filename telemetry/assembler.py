@@ -1,0 +1,289 @@
+"""Events in, transfers out.
+
+A fold whose result does not depend on how rings interleave: events go into halves (:mod:`.half`), the halves
+of one base id form a group, and a group's transfers are a pure function of its halves (:mod:`.judge`),
+computed again only when something in it changed. Pairing is what P's workers said (``Matched``); where they
+have said nothing yet, halves of one base id are shown as one *tentative* transfer.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from pushscope.telemetry import events as ev
+from pushscope.telemetry.half import Half
+from pushscope.telemetry.ids import base_id
+from pushscope.telemetry.judge import UNKNOWN_ENGINE, EngineFacts, transfer_of
+from pushscope.telemetry.source import RingState
+from pushscope.telemetry.transfer import Outcome, Rank, Transfer
+
+SETTLE_NS: Final = 200_000_000
+"""After the last event of a transfer all of whose sides are final, wait this long for stragglers."""
+ONE_SIDED_EXTRA_S: Final = 5.0
+MAX_GROUPS: Final = 50_000
+MAX_RECENT: Final = 2_000
+
+Identity = tuple[str, str]
+"""(engine, request id)."""
+
+
+class Group:
+    """The halves of one base id: every attempt to move that prompt."""
+
+    __slots__ = ("base", "halves", "last_t", "pairs", "transfers")
+
+    def __init__(self, base: str):
+        self.base = base
+        self.halves: dict[Identity, Half] = {}
+        self.pairs: dict[Identity, set[Identity]] = {}
+        """P half -> the D halves that its ranks matched it with."""
+        self.last_t = 0
+        self.transfers: tuple[Transfer, ...] | None = None
+        """None: to be computed again."""
+
+
+class Assembler:
+    """Folds events; gives the transfers that are open, and those that ended, to ``on_closed`` too."""
+
+    def __init__(self, on_closed: Callable[[Transfer], None] | None = None):
+        self._groups: dict[str, Group] = {}
+        self._alias: dict[str, str] = {}
+        self._tombs: OrderedDict[Identity, int] = OrderedDict()
+        self._engines: dict[str, EngineFacts] = {}
+        self._agents: dict[str, Rank] = {}
+        self._origins: dict[str, ev.Origin] = {}
+        self._lease_s = 30.0
+        self._on_closed = on_closed
+        self.recent: deque[Transfer] = deque(maxlen=MAX_RECENT)
+        self.closed_by_outcome: dict[Outcome, int] = {}
+        self.evicted = 0
+        """Transfers dropped before their end, because too many were open."""
+
+    # -- feeding -----------------------------------------------------------------------------------
+
+    def rings(self, states: Iterable[RingState]) -> None:
+        """What is known of the rings now: who records, on which rank, and who is alive."""
+        newest: dict[tuple[str, str, int, int], RingState] = {}
+        for state in states:
+            origin = state.origin
+            if origin.instance not in self._origins:
+                self._origins[origin.instance] = origin
+                self._lease_s = max(self._lease_s, origin.lease_s)
+                if origin.nixl_agent:
+                    self._agents[origin.nixl_agent] = (origin.pp_rank, origin.tp_rank)
+                self._look_again()
+            # An engine that was restarted under its old id is as alive as its newest rings.
+            place = (origin.engine_id, origin.connector_role, origin.pp_rank, origin.tp_rank)
+            if place not in newest or newest[place].origin.anchor_monotonic_ns < origin.anchor_monotonic_ns:
+                newest[place] = state
+        engines: dict[str, EngineFacts] = {}
+        for state in newest.values():
+            origin = state.origin
+            alive = state.alive and engines.get(origin.engine_id, UNKNOWN_ENGINE).alive
+            engines[origin.engine_id] = EngineFacts(True, alive, origin.tp_size, origin.pp_size)
+        if engines.items() - self._engines.items():
+            self._engines.update(engines)
+            self._look_again()
+
+    def feed(self, origin: ev.Origin, event: ev.Event) -> None:
+        """Fold one event in, whatever its order."""
+        if not isinstance(event, ev.RequestEvent):
+            return
+        engine, rank = origin.engine_id, (origin.pp_rank, origin.tp_rank)
+        if isinstance(event, ev.RegistrationDrained):
+            # P says that it heard of D's request: a fact of D's half, seen from P's rank.
+            engine = event.peer_engine
+        elif isinstance(event, ev.TraceContext) and origin.connector_role == "worker":
+            return
+        identity = (engine, event.request_id)
+        group = self._group(identity, event)
+        if group is None:
+            return
+        half = group.halves.get(identity)
+        if half is None:
+            half = group.halves[identity] = Half(*identity)
+        if not half.add(rank, event):
+            return
+        group.last_t = max(group.last_t, event.t)
+        group.transfers = None
+        if isinstance(event, ev.Matched):
+            self._pair(group, identity, event)
+
+    def _group(self, identity: Identity, event: ev.RequestEvent) -> Group | None:
+        """The group that an event belongs to; None if it comes too late to matter."""
+        buried_t = self._tombs.get(identity)
+        if buried_t is not None:
+            begins = isinstance(event, ev.RegistrationStaged | ev.RequestArrived | ev.BlocksStaged)
+            if not begins or event.t <= buried_t:
+                return None
+            del self._tombs[identity]
+        base = base_id(event.request_id)
+        base = self._alias.get(base, base)
+        group = self._groups.get(base)
+        if group is None:
+            if len(self._groups) >= MAX_GROUPS:
+                self._evict()
+            group = self._groups[base] = Group(base)
+        return group
+
+    def _pair(self, group: Group, p: Identity, event: ev.Matched) -> None:
+        other = base_id(event.peer_request_id)
+        if other != group.base and other not in self._alias:
+            # Matched by something else than the base id: from now on the two are one group.
+            self._alias[other] = group.base
+            if (merged := self._groups.pop(other, None)) is not None:
+                group.halves.update(merged.halves)
+                group.last_t = max(group.last_t, merged.last_t)
+                for key, peers in merged.pairs.items():
+                    group.pairs.setdefault(key, set()).update(peers)
+        group.pairs.setdefault(p, set()).add((event.peer_engine, event.peer_request_id))
+
+    def _look_again(self) -> None:
+        for group in self._groups.values():
+            group.transfers = None
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def open_transfers(self) -> list[Transfer]:
+        """Every transfer that is still followed, ended ones included until they are closed."""
+        return [transfer for group in self._groups.values() for transfer in self._transfers(group)]
+
+    def _transfers(self, group: Group) -> tuple[Transfer, ...]:
+        if group.transfers is None:
+            group.transfers = tuple(self._assemble(group))
+        return group.transfers
+
+    def _engine(self, engine_id: str | None) -> EngineFacts:
+        return self._engines.get(engine_id or "", UNKNOWN_ENGINE)
+
+    def _assemble(self, group: Group) -> Iterable[Transfer]:
+        attempt = 1
+        for pair in sorted(_pairs(group), key=_opened):
+            transfer = transfer_of(
+                pair.p,
+                pair.d,
+                _wanted_engine(pair.d) if pair.d else None,
+                self._engine,
+                self._agents,
+                attempt=attempt,
+                tentative=pair.tentative,
+            )
+            if transfer is not None:
+                attempt += 1
+                yield transfer
+
+    # -- closing -----------------------------------------------------------------------------------
+
+    def close_ended(self, now_ns: int, watermark_ns: int) -> None:
+        """Close what is over: every observed side final and quiet, or one side final and its lease past."""
+        for base in [
+            base for base, group in self._groups.items() if self._is_over(group, now_ns, watermark_ns)
+        ]:
+            self._close(self._groups[base])
+
+    def close_all(self) -> None:
+        """Close whatever is left, as at the end of a recording that is only counted."""
+        for group in list(self._groups.values()):
+            self._close(group)
+
+    def _is_over(self, group: Group, now_ns: int, watermark_ns: int) -> bool:
+        quiet_ns = watermark_ns - group.last_t
+        if quiet_ns < SETTLE_NS:
+            return False
+        transfers = self._transfers(group)
+        if any(t.is_open for t in transfers):
+            return False
+        if not transfers:  # a prompt without a transfer: still computed, or never sent on
+            return all(
+                half.has(ev.RequestEnded) or not self._engine(half.engine).alive
+                for half in group.halves.values()
+            )
+        if all(self._both_final(group, t) for t in transfers):
+            return True
+        if any(t.outcome is Outcome.LOST for t in transfers):
+            return False  # the survivor still waits, and must be seen to
+        return now_ns - group.last_t > (self._lease_s + ONE_SIDED_EXTRA_S) * 1e9
+
+    def _both_final(self, group: Group, transfer: Transfer) -> bool:
+        p = group.halves.get((transfer.p_engine or "", transfer.p_request or ""))
+        d = group.halves.get((transfer.d_engine or "", transfer.d_request or ""))
+        p_final = p is not None and p.has(ev.SendFinished, ev.PrefillNotProcessed)
+        d_final = d is not None and d.has(ev.DecodeScheduled, ev.ReceiveFailed, ev.RequestEnded)
+        if transfer.outcome is Outcome.LOST:
+            p_final = p_final or not self._engine(transfer.p_engine).alive
+            d_final = d_final or not self._engine(transfer.d_engine).alive
+        return p_final and d_final
+
+    def _close(self, group: Group) -> None:
+        for transfer in self._transfers(group):
+            self.recent.append(transfer)
+            self.closed_by_outcome[transfer.outcome] = self.closed_by_outcome.get(transfer.outcome, 0) + 1
+            if self._on_closed is not None:
+                self._on_closed(transfer)
+        self._bury(group)
+
+    def _bury(self, group: Group) -> None:
+        del self._groups[group.base]
+        for identity, half in group.halves.items():
+            self._tombs[identity] = half.last_t
+        # Late events of a closed transfer come within its lease; keep twice that much, bounded.
+        horizon_ns = group.last_t - int(2 * self._lease_s * 1e9)
+        while self._tombs and (
+            len(self._tombs) > 2 * MAX_GROUPS or next(iter(self._tombs.values())) < horizon_ns
+        ):
+            self._tombs.popitem(last=False)
+
+    def _evict(self) -> None:
+        """Make room: ended ones first, then one-sided ones, then the oldest."""
+        groups = self._groups.values()
+        victim = (
+            next((g for g in groups if g.transfers and not any(t.is_open for t in g.transfers)), None)
+            or next((g for g in groups if len(g.halves) == 1), None)
+            or next(iter(groups))
+        )
+        self.evicted += len(self._transfers(victim)) or 1
+        self._bury(victim)
+
+
+class _Pair(NamedTuple):
+    p: Half | None
+    d: Half | None
+    tentative: bool = False
+
+
+def _pairs(group: Group) -> list[_Pair]:
+    """The halves of a group by two: as P's ranks matched them, else tentatively, else alone."""
+    halves = sorted(group.halves.values(), key=lambda h: (h.first_t, h.engine, h.request_id))
+    pairs = []
+    for p, peers in group.pairs.items():
+        for engine, request_id in sorted(peers):
+            # A match that had no room for D's engine id: P named it when it drained the registration.
+            d = group.halves.get((engine, request_id)) or next(
+                (h for h in halves if h.request_id == request_id and h.decodes), None
+            )
+            pairs.append(_Pair(group.halves.get(p), d or Half(engine, request_id)))
+    taken = {id(half) for pair in pairs for half in (pair.p, pair.d)}
+    free_p = [h for h in halves if not h.decodes and id(h) not in taken]
+    for d in (h for h in halves if h.decodes and id(h) not in taken):
+        wanted = _wanted_engine(d)
+        p_half = next((h for h in free_p if wanted in (None, h.engine)), None)
+        if p_half is not None:
+            free_p.remove(p_half)
+        pairs.append(_Pair(p_half, d, p_half is not None))
+    return pairs + [_Pair(h, None) for h in free_p]
+
+
+def _wanted_engine(d: Half) -> str | None:
+    """The P engine that D registers with, as far as D said."""
+    facts = d.by_kind()
+    for event in (facts.first(ev.RegistrationStaged), facts.first(ev.RequestArrived)):
+        if event is not None and event.peer_engine:
+            return event.peer_engine
+    return None
+
+
+def _opened(pair: _Pair) -> tuple[int, str]:
+    halves = [half for half in (pair.p, pair.d) if half and half.events]
+    return min((h.first_t for h in halves), default=0), halves[0].request_id if halves else ""

@@ -1,0 +1,137 @@
+"""What is known of one request on one engine: a set of events, folded so that order and repetition don't matter.
+
+For each (kind, rank, detail) the first event is kept (of a lease's extension the last). That makes the fold
+commutative and idempotent: rings may be read in any interleaving, and what is said again is no news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, Final, TypeVar
+
+from pushscope.telemetry import events as ev
+from pushscope.telemetry.transfer import Rank
+
+E = TypeVar("E", bound=ev.Event)
+
+Key = tuple[type[ev.Event], Rank, Any]
+
+_DETAIL: Final[dict[type[ev.Event], Callable[[Any], Any]]] = {
+    ev.RegistrationSent: lambda e: (e.peer_pp, e.peer_tp),
+    ev.RegistrationFailed: lambda e: (e.to_rank, e.peer_pp, e.peer_tp),
+    ev.RegistrationDrained: lambda e: e.agent,
+    ev.NotificationDrained: lambda e: e.agent,
+    ev.NotificationCounted: lambda e: e.n,
+    ev.Matched: lambda e: e.peer_request_id,
+    ev.NothingToReceive: lambda e: e.reason,
+    **{
+        kind: (lambda e: e.write)
+        for kind in (
+            ev.DescriptorsStarted,
+            ev.DescriptorsBuilt,
+            ev.SubmitStarted,
+            ev.Submitted,
+            ev.WriteDone,
+            ev.WriteFailed,
+        )
+    },
+    **{
+        kind: (lambda e: e.t)
+        for kind in (
+            ev.RequestPreempted,
+            ev.WatchdogFired,
+            ev.NotificationUnrecognised,
+            ev.PushDeferred,
+            ev.PushResumed,
+            ev.Evicted,
+        )
+    },
+}
+_DECODE_KINDS: Final = frozenset(
+    {
+        ev.RegistrationStaged,
+        ev.NothingToReceive,
+        ev.RegistrationHandedOff,
+        ev.RegistrationSent,
+        ev.RegistrationFailed,
+        ev.RegistrationDrained,
+        ev.NotificationDrained,
+        ev.NotificationCounted,
+        ev.ReceiveDone,
+        ev.ReceiveFailed,
+        ev.ReceiveFinished,
+        ev.DecodeScheduled,
+    }
+)
+_KEEP_LAST: Final = frozenset({ev.LeaseExtended})
+
+
+class Half:
+    """The events of one request as one engine saw it, and (``RegistrationDrained``) as a peer heard of it."""
+
+    __slots__ = ("decodes", "engine", "events", "first_t", "last_t", "request_id")
+
+    def __init__(self, engine: str, request_id: str):
+        self.engine = engine
+        self.request_id = request_id
+        self.events: dict[Key, ev.Event] = {}
+        self.first_t = 0
+        self.last_t = 0
+        self.decodes = False
+        """This is D's half: some event says so."""
+
+    def add(self, rank: Rank, event: ev.Event) -> bool:
+        """Fold an event in; False if it was no news."""
+        kind = type(event)
+        detail = _DETAIL.get(kind)
+        key = (kind, rank, detail(event) if detail else None)
+        known = self.events.get(key)
+        if known is not None and (event.t <= known.t if kind in _KEEP_LAST else event.t >= known.t):
+            return False
+        self.events[key] = event
+        if not self.first_t or event.t < self.first_t:
+            self.first_t = event.t
+        self.last_t = max(self.last_t, event.t)
+        if kind in _DECODE_KINDS or (isinstance(event, ev.RequestArrived) and event.leg == "decode"):
+            self.decodes = True
+        return True
+
+    def has(self, *kinds: type[ev.Event]) -> bool:
+        return any(kind in kinds for kind, _, _ in self.events)
+
+    def by_kind(self) -> Facts:
+        """The events, for looking up: by kind, each with the rank that recorded it."""
+        found: dict[type[ev.Event], list[tuple[Rank, Any]]] = {}
+        for (kind, rank, _), event in self.events.items():
+            found.setdefault(kind, []).append((rank, event))
+        return Facts(found)
+
+
+class Facts:
+    """Events of one half by kind: what the views ask."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self, found: dict[type[ev.Event], list[tuple[Rank, Any]]]):
+        self._found = found
+
+    def all(self, kind: type[E]) -> list[tuple[Rank, E]]:
+        """(rank, event) for every event of a kind, in no particular order."""
+        return self._found.get(kind, _NONE)
+
+    def first(self, kind: type[E]) -> E | None:
+        """The earliest event of a kind, over all ranks."""
+        return min((e for _, e in self.all(kind)), key=_time, default=None)
+
+    def last(self, kind: type[E]) -> E | None:
+        """The latest event of a kind, over all ranks."""
+        return max((e for _, e in self.all(kind)), key=_time, default=None)
+
+    def has(self, *kinds: type[ev.Event]) -> bool:
+        return any(kind in self._found for kind in kinds)
+
+
+_NONE: Final[list[tuple[Rank, Any]]] = []
+_time: Final = attrgetter("t")
+NO_FACTS: Final = Facts({})

@@ -1,0 +1,250 @@
+"""From facts to a transfer: where it stands, who waits for whom, how it ended. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from pushscope.telemetry import events as ev
+from pushscope.telemetry.half import NO_FACTS, Facts, Half
+from pushscope.telemetry.ids import base_id
+from pushscope.telemetry.stages import Agents, critical_path, stages_of
+from pushscope.telemetry.transfer import Outcome, Stage, StageTime, Transfer
+
+_GOOD_ENDS: Final = frozenset({"finished_stopped", "finished_length_capped"})
+_ORDER: Final = tuple(Stage)
+_NEXT: Final = {
+    Stage.REGISTRATION: Stage.FLIGHT,
+    Stage.FLIGHT: Stage.RENDEZVOUS,
+    Stage.HANDOFF: Stage.RENDEZVOUS,
+    Stage.RENDEZVOUS: Stage.DESCRIPTORS,
+    Stage.HANDSHAKE: Stage.DESCRIPTORS,
+    Stage.DESCRIPTORS: Stage.SUBMIT,
+    Stage.NOTIFICATION: Stage.WAKE,
+}
+
+
+class EngineFacts(msgspec.Struct, frozen=True):
+    """What must be known of an engine to judge its transfers."""
+
+    observed: bool = False
+    """Some ring of it was read."""
+    alive: bool = True
+    tp_size: int = 1
+    pp_size: int = 1
+
+
+UNKNOWN_ENGINE: Final = EngineFacts()
+Engines = Callable[[str | None], EngineFacts]
+
+
+def transfer_of(
+    p_half: Half | None,
+    d_half: Half | None,
+    p_engine: str | None,
+    engines: Engines,
+    agents: Agents,
+    *,
+    attempt: int = 1,
+    tentative: bool = False,
+) -> Transfer | None:
+    """The transfer of these two halves; None while it is no more than a prompt that is being computed.
+
+    ``p_engine`` is named where D knows it though P is not observed.
+    """
+    p = p_half.by_kind() if p_half else NO_FACTS
+    d = d_half.by_kind() if d_half else NO_FACTS
+    if not _is_transfer(p, d):
+        return None
+    p_engine = p_half.engine if p_half else p_engine
+    d_engine = d_half.engine if d_half else None
+    p_state, d_state = engines(p_engine), engines(d_engine)
+    sides = (*(("P",) if p_state.observed else ()), *(("D",) if d_state.observed else ()))
+    stages = stages_of(p, d, agents)
+    outcome, ended_t, error = _outcome(p, d, p_state, d_state)
+    if outcome in (Outcome.WAITING, Outcome.MOVING) and (gone := _gone(p_state, d_state)):
+        outcome, error, ended_t = Outcome.LOST, gone, _last_t(p_half, d_half)
+    stage, since = (None, ended_t) if ended_t else _present(stages, p_half, d_half)
+    staged, scheduled = p.first(ev.BlocksStaged), d.first(ev.DecodeScheduled)
+    registered = d.first(ev.RegistrationStaged)
+    done, ranks = _ranks(p, d, p_state, d_state)
+    matched = p.first(ev.Matched)
+    writes_done = [e for _, e in p.all(ev.WriteDone)]
+    seen = [half for half in (p_half, d_half) if half and half.events]
+    return Transfer(
+        base_id=base_id(seen[0].request_id),
+        attempt=attempt,
+        d_engine=d_engine,
+        d_request=d_half.request_id if d_half else None,
+        p_engine=p_engine,
+        p_request=p_half.request_id if p_half else None,
+        tentative=tentative,
+        sides=sides,
+        outcome=outcome,
+        stage=stage,
+        opened_ns=min(half.first_t for half in seen),
+        since_ns=since,
+        closed_ns=ended_t or None,
+        waits="" if ended_t else _waits(p, d),
+        order="" if matched is None else "blocks first" if matched.blocks_first else "registration first",
+        error=error,
+        ranks_done=done,
+        ranks=ranks,
+        num_tokens=registered.num_tokens if registered else staged.num_tokens if staged else None,
+        num_blocks=_num_blocks(p, d),
+        num_bytes=_known_sum([e.num_bytes for e in writes_done]),
+        descriptors=_known_sum([e.num_descriptors for _, e in p.all(ev.DescriptorsBuilt)]),
+        descriptors_merged=_known_sum([e.num_descriptors for e in writes_done]),
+        stages=tuple(sorted(stages, key=lambda s: (_ORDER.index(s.stage), s.rank or (), s.peer_rank or ()))),
+        path=critical_path(p, d, stages),
+        exposed_ns=scheduled.t - staged.t if scheduled and staged else None,
+        hidden_ns=max(0, staged.t - registered.t) if registered and staged else None,
+    )
+
+
+def _is_transfer(p: Facts, d: Facts) -> bool:
+    return p.has(
+        ev.BlocksStaged, ev.BlocksHandedOff, ev.BlocksPickedUp, ev.Matched, ev.SubmitStarted, ev.WriteFailed
+    ) or d.has(
+        ev.RegistrationStaged,
+        ev.RegistrationHandedOff,
+        ev.RegistrationSent,
+        ev.RegistrationDrained,
+        ev.NotificationDrained,
+        ev.NothingToReceive,
+    )
+
+
+def _outcome(p: Facts, d: Facts, p_state: EngineFacts, d_state: EngineFacts) -> tuple[Outcome, int, str]:
+    """Outcome, when it ended (0 if open), and the error in words."""
+    ended = _ended_at_d(p, d) or _ended_at_p(p, d, d_state)
+    if ended:
+        return ended
+    met = p.has(ev.Matched) if p_state.observed else d.has(ev.NotificationDrained)
+    return Outcome.MOVING if met else Outcome.WAITING, 0, _error(p, d)
+
+
+def _ended_at_d(p: Facts, d: Facts) -> tuple[Outcome, int, str] | None:
+    if failed := d.last(ev.ReceiveFailed):
+        return Outcome.FAILED, failed.t, _error(p, d) or "D's worker reported the receive as failed"
+    if scheduled := d.first(ev.DecodeScheduled):
+        return Outcome.DELIVERED, scheduled.t, ""
+    if (nothing := d.first(ev.NothingToReceive)) and not d.has(ev.RegistrationStaged):
+        return Outcome.NOTHING_TO_RECEIVE, nothing.t, ""
+    if ended := d.first(ev.RequestEnded):
+        if ended.status in _GOOD_ENDS:
+            return Outcome.DELIVERED, ended.t, ""
+        return Outcome.ABORTED, ended.t, f"D ended the request: {ended.status}"
+    return None
+
+
+def _ended_at_p(p: Facts, d: Facts, d_state: EngineFacts) -> tuple[Outcome, int, str] | None:
+    if failed := p.last(ev.WriteFailed):
+        return Outcome.FAILED, failed.t, _error(p, d)
+    if nothing := p.first(ev.NothingToPush):
+        return Outcome.NOTHING_TO_PUSH, nothing.t, "P had no blocks to write; D is not told"
+    if d_state.observed and d.has(ev.RegistrationStaged, ev.RegistrationHandedOff):
+        return None  # whatever became of P's side: D waits on
+    if expired := p.first(ev.LeaseExpired):
+        return Outcome.EXPIRED, expired.t, "P's lease ran out before the blocks were taken"
+    if dropped := p.first(ev.PrefillNotProcessed):
+        return Outcome.ABORTED, dropped.t, f"P ended the prefill leg: {dropped.status}"
+    if sent := p.first(ev.SendFinished):
+        return Outcome.DELIVERED, sent.t, ""
+    return None
+
+
+def _error(p: Facts, d: Facts) -> str:
+    for event in (p.last(ev.WriteFailed), d.last(ev.RegistrationFailed)):
+        if event is not None:
+            return f"{event.error_type}: {event.error}" if event.error else event.error_type
+    return ""
+
+
+def _gone(p_state: EngineFacts, d_state: EngineFacts) -> str:
+    gone = [side for side, state in (("P", p_state), ("D", d_state)) if state.observed and not state.alive]
+    return f"{' and '.join(gone)} is gone" if len(gone) == 1 else "P and D are gone" if gone else ""
+
+
+def _last_t(*halves: Half | None) -> int:
+    return max(half.last_t for half in halves if half)
+
+
+def _present(
+    stages: Sequence[StageTime], p_half: Half | None, d_half: Half | None
+) -> tuple[Stage | None, int]:
+    """The stage an open transfer is in, and since when: the furthest that has begun and not ended."""
+    began = [s for s in stages if s.end_ns is None]
+    if began:
+        furthest = max(began, key=lambda s: _ORDER.index(s.stage))
+        return furthest.stage, furthest.start_ns
+    ended = [s for s in stages if s.end_ns is not None]
+    if not ended:
+        return None, _last_t(p_half, d_half)
+    latest = max(ended, key=lambda s: s.end_ns or 0)
+    # Between two stages: it is on its way into the one that comes next.
+    following = {
+        Stage.HANDOFF: Stage.RENDEZVOUS,
+        Stage.REGISTRATION: Stage.FLIGHT,
+        Stage.FLIGHT: Stage.RENDEZVOUS,
+    }
+    following |= {Stage.RENDEZVOUS: Stage.DESCRIPTORS, Stage.HANDSHAKE: Stage.DESCRIPTORS}
+    following |= {Stage.DESCRIPTORS: Stage.SUBMIT, Stage.NOTIFICATION: Stage.WAKE}
+    return following.get(latest.stage, latest.stage), latest.end_ns or latest.start_ns
+
+
+def _waits(p: Facts, d: Facts) -> str:
+    """Who waits for what, if one half of the rendezvous is missing."""
+    if p.has(ev.Matched):
+        return "D waits for P's handshake" if p.has(ev.PushDeferred) and not p.has(ev.PushResumed) else ""
+    registered = d.has(ev.RegistrationStaged, ev.RegistrationSent, ev.RegistrationDrained)
+    staged = p.has(ev.BlocksStaged, ev.BlocksHandedOff, ev.BlocksPickedUp)
+    if registered and staged:
+        if p.has(ev.LeaseExpired):
+            return "D waits for blocks that P has released"
+        return "P waits for D's registration to arrive" if not d.has(ev.RegistrationDrained) else ""
+    if registered:
+        if p.has(ev.PrefillNotProcessed):
+            return "D waits for a prefill that P gave up"
+        if p.has(ev.PrefillScheduled):
+            return "D waits for P's prefill, which is running"
+        if p.has(ev.RequestArrived):
+            return "D waits for P's prefill, which is queued"
+        return "D waits for P's prefill"
+    if staged:
+        return (
+            "P waits for D's registration, D has the request queued"
+            if d.has(ev.RequestArrived)
+            else ("P waits for D's registration")
+        )
+    return ""
+
+
+def _ranks(p: Facts, d: Facts, p_state: EngineFacts, d_state: EngineFacts) -> tuple[int, int]:
+    """Notifications counted and expected over all D ranks; with P alone, writes done and begun."""
+    if not d_state.observed:
+        return len(p.all(ev.WriteDone)), max(len(p.all(ev.DescriptorsStarted)), int(p.has(ev.BlocksStaged)))
+    counted = d.all(ev.NotificationCounted)
+    registered = d.first(ev.RegistrationStaged)
+    if counted:
+        p_tp, p_pp = counted[0][1].peer_tp_size, counted[0][1].peer_pp_size
+    elif registered:
+        p_tp, p_pp = registered.peer_tp, registered.peer_pp
+    else:
+        p_tp, p_pp = p_state.tp_size, p_state.pp_size
+    per_rank = p_pp * max(1, p_tp // d_state.tp_size)
+    return len(counted), per_rank * d_state.tp_size
+
+
+def _num_blocks(p: Facts, d: Facts) -> int | None:
+    for event in (d.first(ev.RegistrationStaged), d.first(ev.RegistrationDrained), p.first(ev.BlocksStaged)):
+        if event is not None:
+            return event.num_blocks
+    return None
+
+
+def _known_sum(values: Sequence[int]) -> int | None:
+    """The sum, None if nothing was seen or a part of it is not known (-1)."""
+    return sum(values) if values and min(values) >= 0 else None

@@ -1,0 +1,131 @@
+"""Where events come from: this host's rings, or a recording. One protocol for every view."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from pushscope.telemetry.events import Origin, decode
+from pushscope.telemetry.ring import SUFFIX, RingError, RingReader, opened_folder
+
+RESCAN_NS = 500_000_000
+FORGET_DEAD_NS = 600_000_000_000
+"""A ring whose engine was gone, and silent, for this long when it is first seen belongs to another day."""
+
+
+class RingState(msgspec.Struct, frozen=True):
+    """How a ring stood when it was polled."""
+
+    origin: Origin
+    alive: bool = True
+    lost: int = 0
+    """Events overwritten before this reader came to them."""
+    torn: int = 0
+    """Events whose slot was damaged, or claimed and never written."""
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """One poll of a source: the events that are new, and how each ring stood.
+
+    ``t_ns`` is CLOCK_MONOTONIC when the poll started; events are still encoded, each with the index of its
+    ring in ``rings``.
+    """
+
+    t_ns: int
+    unix_ns: int
+    rings: tuple[RingState, ...] = ()
+    events: Sequence[tuple[int, bytes]] = ()
+    notices: tuple[str, ...] = ()
+
+
+class Source(Protocol):
+    """Anything that gives readings."""
+
+    label: str
+    """What is read, for people."""
+
+    def poll(self) -> Reading | None:
+        """What is new; None once there will never be more."""
+
+    def close(self) -> None: ...
+
+
+class RingsSource:
+    """The rings in one folder of this host; engines may come and go.
+
+    With ``must_exist`` a folder that cannot be opened is an error at once (for commands that read once).
+    """
+
+    def __init__(self, folder: Path, *, must_exist: bool = False):
+        self.folder = folder
+        self.label = str(folder)
+        self._readers: dict[str, RingReader] = {}
+        self._refused: dict[str, str] = {}
+        self._ignored: set[str] = set()
+        self._folder_notice = ""
+        self._scan_due = 0
+        if must_exist:
+            with opened_folder(folder):
+                pass
+
+    def poll(self) -> Reading:
+        t_ns, unix_ns = time.monotonic_ns(), time.time_ns()
+        if t_ns >= self._scan_due:
+            self._scan(t_ns)
+            self._scan_due = t_ns + RESCAN_NS
+        states: list[RingState] = []
+        events: list[tuple[int, bytes]] = []
+        for index, reader in enumerate(self._readers.values()):
+            alive = reader.alive()  # before reading: what a dying engine still wrote is then read with it
+            events.extend((index, payload) for payload in reader.poll(t_ns))
+            states.append(RingState(reader.origin, alive, reader.lost, reader.torn))
+        notices = tuple(filter(None, (self._folder_notice, *self._refused.values())))
+        return Reading(t_ns, unix_ns, tuple(states), events, notices)
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+    def _scan(self, t_ns: int) -> None:
+        self._folder_notice = ""
+        names: set[str] = set()
+        try:
+            with opened_folder(self.folder) as fd:
+                names = {name for name in os.listdir(fd) if name.endswith(SUFFIX)}
+        except RingError as e:
+            self._folder_notice = str(e)
+        for name in self._readers.keys() - names:
+            self._readers.pop(name).close()
+        self._refused = {name: why for name, why in self._refused.items() if name in names}
+        self._ignored &= names
+        for name in sorted(names - self._readers.keys() - self._refused.keys() - self._ignored):
+            self._open(name, t_ns)
+
+    def _open(self, name: str, t_ns: int) -> None:
+        path = self.folder / name
+        try:
+            if _of_another_day(path, t_ns):
+                self._ignored.add(name)
+            else:
+                self._readers[name] = RingReader(path)
+        except RingError as e:
+            self._refused[name] = str(e)
+
+
+def _of_another_day(path: Path, t_ns: int) -> bool:
+    reader = RingReader(path)
+    with contextlib.closing(reader):
+        if reader.alive():
+            return False
+        last_t = reader.origin.anchor_monotonic_ns
+        for payload in reader.poll(t_ns)[-64:]:
+            with contextlib.suppress(msgspec.MsgspecError):
+                last_t = max(last_t, decode(payload).t)
+        return not 0 <= t_ns - last_t < FORGET_DEAD_NS

@@ -1,0 +1,204 @@
+"""From facts to stages: where a transfer's time went, on which rank, and what of it the first token waited for.
+
+Pure functions. ``p`` and ``d`` are what the two engines recorded; ``agents`` names the rank that each NIXL
+agent speaks for. P polls a write's state once per engine step while NIXL tells D by itself, so *done seen* at
+P ends the wire only where D is not observed, and is then marked as an upper bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pushscope.telemetry import events as ev
+from pushscope.telemetry.half import Facts
+from pushscope.telemetry.transfer import Rank, Stage, StageTime
+
+Agents = Mapping[str, Rank]
+
+
+def stages_of(p: Facts, d: Facts, agents: Agents) -> list[StageTime]:
+    """Every stage that was observed, open ones without an end."""
+    return [
+        *_registration(d),
+        *_flight(d, agents),
+        *_handoff(p),
+        *_rendezvous(p, d),
+        *_handshake(p),
+        *_writes(p, d, agents),
+        *_notification(d, agents),
+        *_wake(d),
+    ]
+
+
+def _registration(d: Facts) -> list[StageTime]:
+    staged = d.first(ev.RegistrationStaged)
+    if staged is None:
+        return []
+    sent = _latest_by_rank(d.all(ev.RegistrationSent))
+    if not sent:
+        failed = d.last(ev.RegistrationFailed)
+        return [StageTime(Stage.REGISTRATION, staged.t, failed.t if failed else None)]
+    return [StageTime(Stage.REGISTRATION, staged.t, t, peer_rank=rank) for rank, t in sorted(sent.items())]
+
+
+def _flight(d: Facts, agents: Agents) -> list[StageTime]:
+    """From each D rank to each P rank that it registered with."""
+    drained: dict[tuple[Rank, Rank | None], int] = {}
+    by_p_rank: dict[Rank, int] = {}
+    for p_rank, e in d.all(ev.RegistrationDrained):
+        drained[(p_rank, agents.get(e.agent))] = e.t
+        by_p_rank[p_rank] = min(e.t, by_p_rank.get(p_rank, e.t))
+    found = []
+    for d_rank, sent in d.all(ev.RegistrationSent):
+        p_rank = (sent.peer_pp, sent.peer_tp)
+        end = drained.get((p_rank, d_rank), by_p_rank.get(p_rank))
+        found.append(StageTime(Stage.FLIGHT, sent.t, end, rank=p_rank, peer_rank=d_rank))
+    return found
+
+
+def _handoff(p: Facts) -> list[StageTime]:
+    staged = p.first(ev.BlocksStaged)
+    if staged is None:
+        return []
+    picked = p.all(ev.BlocksPickedUp)
+    if not picked:
+        return [StageTime(Stage.HANDOFF, staged.t)]
+    return [StageTime(Stage.HANDOFF, staged.t, e.t, rank=rank) for rank, e in picked]
+
+
+def _rendezvous(p: Facts, d: Facts) -> list[StageTime]:
+    picked = _earliest_by_rank(p.all(ev.BlocksPickedUp))
+    drained = _earliest_by_rank(d.all(ev.RegistrationDrained))
+    matched = dict(p.all(ev.Matched))
+    found = []
+    for rank in sorted(picked.keys() | drained.keys()):
+        start = min(times[rank] for times in (picked, drained) if rank in times)
+        match = matched.get(rank)
+        if match is not None:
+            waited = "P waited for D" if match.blocks_first else "D waited for P"
+        else:
+            waited = "P waits for D" if rank in picked else "D waits for P"
+        found.append(StageTime(Stage.RENDEZVOUS, start, match.t if match else None, rank=rank, waited=waited))
+    return found
+
+
+def _handshake(p: Facts) -> list[StageTime]:
+    resumed = sorted((rank, e.t) for rank, e in p.all(ev.PushResumed))
+    found = []
+    for rank, deferred in p.all(ev.PushDeferred):
+        end = next((t for r, t in resumed if r == rank and t >= deferred.t), None)
+        if end is None:
+            failed = [
+                e.t for r, e in p.all(ev.WriteFailed) if r == rank and e.error_type == "push_handshake_failed"
+            ]
+            end = min(failed, default=None)
+        found.append(StageTime(Stage.HANDSHAKE, deferred.t, end, rank=rank))
+    return found
+
+
+def _writes(p: Facts, d: Facts, agents: Agents) -> list[StageTime]:
+    """Descriptors, submit and wire of each WRITE."""
+    built = {(rank, e.write): e.t for rank, e in p.all(ev.DescriptorsBuilt)}
+    begun = {(rank, e.write): e.t for rank, e in p.all(ev.SubmitStarted)}
+    ended = {(rank, e.write): e.t for rank, e in p.all(ev.Submitted)}
+    done = {(rank, e.write): e.t for rank, e in p.all(ev.WriteDone)}
+    failed = {(rank, e.write): e.t for rank, e in p.all(ev.WriteFailed)}
+    arrived = {(agents.get(e.agent), d_rank): e.t for d_rank, e in d.all(ev.NotificationDrained)}
+    d_is_seen = d.has(ev.RegistrationStaged, ev.RegistrationHandedOff, ev.NotificationDrained)
+    found = []
+    for rank, started in p.all(ev.DescriptorsStarted):
+        write, peer = (rank, started.write), (0, started.peer_tp)
+        found.append(
+            StageTime(
+                Stage.DESCRIPTORS, started.t, built.get(write, failed.get(write)), rank=rank, peer_rank=peer
+            )
+        )
+        submit = begun.get(write)
+        if submit is None:
+            continue
+        end = ended.get(write, failed.get(write))
+        found.append(StageTime(Stage.SUBMIT, submit, end, rank=rank, peer_rank=peer))
+        arrival = arrived.get((rank, peer))
+        if arrival is None and not d_is_seen:
+            end, bound = done.get(write, failed.get(write)), True
+        else:
+            end, bound = arrival if arrival is not None else failed.get(write), False
+        found.append(StageTime(Stage.WIRE, submit, end, rank=rank, peer_rank=peer, upper_bound=bound))
+    return found
+
+
+def _notification(d: Facts, agents: Agents) -> list[StageTime]:
+    """Drained -> counted: the n-th counted on a rank is the n-th drained there."""
+    counted: dict[Rank, list[int]] = {}
+    for rank, count in sorted(d.all(ev.NotificationCounted), key=lambda found: found[1].n):
+        counted.setdefault(rank, []).append(count.t)
+    found = []
+    for rank, e in sorted(d.all(ev.NotificationDrained), key=lambda found: found[1].t):
+        times = counted.get(rank)
+        end = times.pop(0) if times else None
+        found.append(StageTime(Stage.NOTIFICATION, e.t, end, rank=agents.get(e.agent), peer_rank=rank))
+    return found
+
+
+def _wake(d: Facts) -> list[StageTime]:
+    counted, scheduled = d.last(ev.NotificationCounted), d.first(ev.DecodeScheduled)
+    if counted is None or (scheduled is None and not d.has(ev.ReceiveDone)):
+        return []
+    return [StageTime(Stage.WAKE, counted.t, scheduled.t if scheduled else None)]
+
+
+def critical_path(p: Facts, d: Facts, stages: Sequence[StageTime]) -> tuple[StageTime, ...]:
+    """The chain through the last rank, from blocks staged to decode scheduled, in disjoint pieces.
+
+    The last rank is the one whose notification was counted last. Empty unless both ends were seen.
+    """
+    staged, scheduled = p.first(ev.BlocksStaged), d.first(ev.DecodeScheduled)
+    last = max(
+        (s for s in stages if s.stage is Stage.NOTIFICATION and s.end_ns is not None),
+        key=lambda s: s.end_ns or 0,
+        default=None,
+    )
+    if staged is None or scheduled is None or last is None:
+        return ()
+    chain = (
+        Stage.HANDOFF,
+        Stage.RENDEZVOUS,
+        Stage.HANDSHAKE,
+        Stage.DESCRIPTORS,
+        Stage.SUBMIT,
+        Stage.WIRE,
+        Stage.NOTIFICATION,
+        Stage.WAKE,
+    )
+    path: list[StageTime] = []
+    cursor = staged.t
+    for stage in chain:
+        for s in stages:
+            if s.stage is not stage or s.end_ns is None or not _on_the_way(s, last):
+                continue
+            start, end = max(s.start_ns, cursor), min(s.end_ns, scheduled.t)
+            if end > start:
+                path.append(StageTime(stage, start, end, rank=s.rank, peer_rank=s.peer_rank, waited=s.waited))
+                cursor = end
+    return tuple(path)
+
+
+def _on_the_way(s: StageTime, last: StageTime) -> bool:
+    """Whether a stage lies on the way through the ranks of the last notification."""
+    same_p = s.rank is None or last.rank is None or s.rank == last.rank
+    same_d = s.peer_rank is None or s.peer_rank == last.peer_rank
+    return same_p and same_d
+
+
+def _earliest_by_rank(found: Sequence[tuple[Rank, ev.Event]]) -> dict[Rank, int]:
+    times: dict[Rank, int] = {}
+    for rank, e in found:
+        times[rank] = min(e.t, times.get(rank, e.t))
+    return times
+
+
+def _latest_by_rank(found: Sequence[tuple[Rank, ev.Event]]) -> dict[Rank, int]:
+    times: dict[Rank, int] = {}
+    for rank, e in found:
+        times[rank] = max(e.t, times.get(rank, e.t))
+    return times

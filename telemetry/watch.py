@@ -1,0 +1,217 @@
+"""A source, watched: polls it, folds what it gives, and says what is so now."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from pushscope.telemetry import events as ev
+from pushscope.telemetry.assembler import Assembler
+from pushscope.telemetry.snapshot import Engine, EngineProcess, Snapshot, Totals
+from pushscope.telemetry.source import Reading, RingState, Source
+from pushscope.telemetry.transfer import Outcome, Transfer
+
+WINDOW_NS: Final = 10_000_000_000
+SAME_HOST_LAG_NS: Final = 20_000_000
+"""An event may be recorded this long after its time: it is stamped before its slot is claimed."""
+MAX_SHOWN_RECENT: Final = 200
+
+
+class _Process:
+    """Running figures of one ring."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.unknown = 0
+        self.dropped = 0
+        self.last_t: int | None = None
+        self.loop_calls = self.loop_ns = self.loop_max_ns = 0
+        self.recording = True
+        self.seams_off = ""
+        self.down = False
+
+
+class Watcher:
+    """Follows one source. Not for several threads at once."""
+
+    def __init__(self, source: Source, *, on_closed: Callable[[Transfer], None] | None = None):
+        self.source = source
+        self.assembler = Assembler(on_closed)
+        self._processes: dict[str, _Process] = {}
+        self._rings: tuple[RingState, ...] = ()
+        self._reading: Reading | None = None
+        self._writes = self._write_bytes = 0
+        self._window: deque[tuple[int, int]] = deque()
+        """(time, bytes) of the writes of the last ten seconds."""
+
+    def poll(self) -> bool:
+        """Read and fold what is new; False once the source has come to its end."""
+        reading = self.source.poll()
+        if reading is None:
+            return False
+        self._reading, self._rings = reading, reading.rings
+        self.assembler.rings(reading.rings)
+        processes = [self._processes.setdefault(s.origin.instance, _Process()) for s in reading.rings]
+        for index, payload in reading.events:
+            self._fold(reading.rings[index].origin, processes[index], payload)
+        self.assembler.close_ended(reading.t_ns, reading.t_ns - SAME_HOST_LAG_NS)
+        return True
+
+    def run_to_end(self) -> None:
+        """Read a recording to its end."""
+        while self.poll():
+            pass
+
+    def _fold(self, origin: ev.Origin, process: _Process, payload: bytes) -> None:
+        try:
+            event = ev.decode(payload)
+        except msgspec.MsgspecError:
+            process.unknown += 1
+            return
+        process.events += 1
+        if process.last_t is None or event.t > process.last_t:
+            process.last_t = event.t
+        if isinstance(event, ev.RequestEvent):
+            self.assembler.feed(origin, event)
+            if isinstance(event, ev.WriteDone):
+                num_bytes = max(0, event.num_bytes)
+                self._writes += 1
+                self._write_bytes += num_bytes
+                self._window.append((event.t, num_bytes))
+        elif isinstance(event, ev.Loop):
+            process.loop_calls += event.calls
+            process.loop_ns += event.total_ns
+            process.loop_max_ns = max(process.loop_max_ns, event.max_ns)
+        elif isinstance(event, ev.EventsDropped):
+            process.dropped = max(process.dropped, event.total)
+        elif isinstance(event, ev.RecordingSwitched):
+            process.recording = event.on
+        elif isinstance(event, ev.EngineUp):
+            process.seams_off = event.seams_off
+        elif isinstance(event, ev.EngineDown):
+            process.down = True
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """What is so at the last poll."""
+        reading = self._reading or Reading(0, 0)
+        followed = self.assembler.open_transfers()
+        in_flight = sorted((t for t in followed if t.outcome is Outcome.MOVING), key=_opened)
+        waiting = sorted((t for t in followed if t.outcome is Outcome.WAITING), key=_opened)
+        ended = [t for t in followed if not t.is_open]
+        recent = sorted((*ended, *self.assembler.recent), key=_ended, reverse=True)[:MAX_SHOWN_RECENT]
+        outcomes = Counter(self.assembler.closed_by_outcome) + Counter(t.outcome for t in ended)
+        engines = self._engines()
+        return Snapshot(
+            taken_ns=reading.t_ns,
+            taken_unix_s=reading.unix_ns / 1e9,
+            source=self.source.label,
+            engines=engines,
+            in_flight=tuple(in_flight),
+            waiting=tuple(waiting),
+            recent=tuple(recent),
+            totals=self._totals(reading.t_ns, outcomes, len(in_flight), len(waiting)),
+            notices=tuple(self._notices(reading, engines)),
+        )
+
+    def _totals(self, t_ns: int, outcomes: Counter[Outcome], in_flight: int, waiting: int) -> Totals:
+        while self._window and self._window[0][0] < t_ns - WINDOW_NS:
+            self._window.popleft()
+        first_t = min((p.origin.anchor_monotonic_ns for p in self._rings), default=t_ns)
+        window_s = max(1e-9, min(WINDOW_NS, t_ns - first_t) / 1e9)
+        return Totals(
+            transfers=sum(outcomes.values()) + in_flight + waiting,
+            outcomes={outcome.value: outcomes[outcome] for outcome in Outcome if outcomes[outcome]},
+            writes=self._writes,
+            write_bytes=self._write_bytes,
+            in_flight=in_flight,
+            waiting=waiting,
+            events=sum(p.events for p in self._processes.values()),
+            events_lost=sum(self._lost(state) for state in self._rings),
+            transfers_per_s=len(self._window) / window_s,
+            bytes_per_s=sum(num_bytes for _, num_bytes in self._window) / window_s,
+            window_s=window_s,
+        )
+
+    def _lost(self, state: RingState) -> int:
+        process = self._processes[state.origin.instance]
+        return state.lost + state.torn + process.dropped + process.unknown
+
+    def _engines(self) -> tuple[Engine, ...]:
+        by_id: dict[str, list[RingState]] = {}
+        for state in sorted(self._rings, key=lambda s: (s.origin.anchor_monotonic_ns, s.origin.instance)):
+            by_id.setdefault(state.origin.engine_id, []).append(state)
+        numbers: Counter[str] = Counter()
+        engines = []
+        for engine_id, states in by_id.items():
+            newest = states[-1].origin
+            side = {"kv_producer": "P", "kv_consumer": "D"}.get(newest.kv_role, "PD")
+            numbers[side] += 1
+            current = [s for s in states if s.origin.pid == newest.pid or s.alive]
+            engines.append(
+                Engine(
+                    engine_id=engine_id,
+                    name=f"{side}{numbers[side]}",
+                    side=side,
+                    host=newest.host,
+                    mode=newest.mode,
+                    vllm_version=newest.vllm_version,
+                    nixl_version=newest.nixl_version,
+                    side_channel=next((s.origin.side_channel for s in states if s.origin.side_channel), ""),
+                    alive=all(s.alive for s in current),
+                    processes=tuple(self._process(s) for s in states),
+                )
+            )
+        return tuple(engines)
+
+    def _process(self, state: RingState) -> EngineProcess:
+        process, origin = self._processes[state.origin.instance], state.origin
+        return EngineProcess(
+            pid=origin.pid,
+            connector_role=origin.connector_role,
+            rank=(origin.pp_rank, origin.tp_rank),
+            alive=state.alive,
+            events=process.events,
+            events_lost=self._lost(state),
+            last_event_ns=process.last_t,
+            loop_calls=process.loop_calls,
+            loop_s=process.loop_ns / 1e9,
+            loop_max_s=process.loop_max_ns / 1e9,
+        )
+
+    def _notices(self, reading: Reading, engines: tuple[Engine, ...]) -> list[str]:
+        notices = list(reading.notices)
+        if not self._rings and not notices:
+            notices.append(f"no engine records in {self.source.label}")
+        for engine in engines:
+            if not engine.alive:
+                clean = all(self._processes[s.origin.instance].down for s in self._rings_of(engine))
+                notices.append(f"{engine.name} has {'shut down' if clean else 'gone without shutting down'}")
+            if any(not self._processes[s.origin.instance].recording for s in self._rings_of(engine)):
+                notices.append(f"{engine.name}: recording is switched off, what happens now is not seen")
+            missing = {self._processes[s.origin.instance].seams_off for s in self._rings_of(engine)} - {""}
+            notices.extend(f"{engine.name}: not recorded with this vLLM: {what}" for what in sorted(missing))
+        sides = "".join(engine.side for engine in engines)
+        if engines and not ("P" in sides and "D" in sides):
+            here, other = ("P", "D") if "P" in sides else ("D", "P")
+            notices.append(f"one-sided: only {here} is observed, what {other} does is not known")
+        if self.assembler.evicted:
+            notices.append(
+                f"{self.assembler.evicted} transfers were dropped unfinished: too many open at once"
+            )
+        return notices
+
+    def _rings_of(self, engine: Engine) -> list[RingState]:
+        return [s for s in self._rings if s.origin.engine_id == engine.engine_id]
+
+
+def _opened(transfer: Transfer) -> tuple[int, str]:
+    return transfer.opened_ns, transfer.base_id
+
+
+def _ended(transfer: Transfer) -> tuple[int, str]:
+    return transfer.closed_ns or transfer.since_ns, transfer.base_id
