@@ -33,7 +33,8 @@ class Recorder:
     """Records events of one connector instance.
 
     ``record(event)`` writes it. ``begin(key, event)`` also remembers it as open: until ``end(key)`` it is
-    said again every 10 s, so that a reader who comes when the ring has long wrapped still learns of it.
+    said again every 10 s, and whenever half the ring was written since, so that a reader who comes when the
+    ring has long wrapped still learns of it.
     ``step()`` is called once per engine step and does what is due.
     """
 
@@ -51,6 +52,8 @@ class Recorder:
         self._open: dict[Hashable, Event] = {}
         self._again: Iterator[Event] = iter(())
         self._again_due = now() + SAY_AGAIN_NS
+        self._written = self._written_at_again = 0
+        """Events written, roughly: threads may count at once."""
         self._tick_due = now() + _TICK_NS
         self._switch = str(folder / SWITCH_NAME)
         self._calls = self._total_ns = self._max_ns = 0
@@ -62,6 +65,7 @@ class Recorder:
     def _record(self, event: Event) -> None:
         try:
             self._ring.write(encode(event))
+            self._written += 1
         except Exception as e:  # noqa: BLE001 - a lost measurement, never a lost request
             self.failed(e)
 
@@ -109,9 +113,11 @@ class Recorder:
         if self.dropped > self._dropped_said:
             self._dropped_said = self.dropped
             self.record(EventsDropped(t, self.dropped, self._first_error))
-        if t >= self._again_due:
-            self._again_due = t + SAY_AGAIN_NS
-            self._again = iter([e for e in list(self._open.values()) if t - e.t >= SAY_AGAIN_NS])
+        half_a_turn = self._written - self._written_at_again >= self._ring.num_slots // 2
+        if t >= self._again_due or half_a_turn:
+            self._again_due, self._written_at_again = t + SAY_AGAIN_NS, self._written
+            due = [e for e in list(self._open.values()) if half_a_turn or t - e.t >= SAY_AGAIN_NS]
+            self._again = iter(due)
 
     def close(self) -> None:
         self.record = _nothing

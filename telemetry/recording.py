@@ -109,8 +109,15 @@ class RecordingSource:
 
     def poll(self) -> Reading | None:
         while True:
-            frame = self._next()
+            if self._file.closed:
+                return None
+            try:
+                frame = self._next()
+            except BaseException:
+                self._file.close()
+                raise
             if frame is None:
+                self._file.close()
                 return None
             if isinstance(frame, _Rings):
                 self._origins = frame.origins

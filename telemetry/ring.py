@@ -189,6 +189,7 @@ class RingWriter:
             instance = f"{origin.pid}-{origin.connector_role}-{origin.pp_rank}.{origin.tp_rank}-{secrets.token_hex(4)}"
             self.origin = msgspec.structs.replace(origin, instance=instance)
             self.path = folder / (instance + SUFFIX)
+            self.num_slots = num_slots
             try:
                 self._fd, self._map = _publish(
                     folder_fd,

@@ -1,0 +1,426 @@
+"""Events in, transfers out: each test arranges a short event list and looks at the transfer."""
+
+import random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pushscope.telemetry import events as ev
+from pushscope.telemetry.assembler import MAX_GROUPS, Assembler
+from pushscope.telemetry.source import RingState
+from pushscope.telemetry.transfer import Outcome, Stage, Transfer
+
+from .scenario import (
+    D_ENGINE,
+    D_SCHEDULER,
+    D_WORKER,
+    ORIGINS,
+    P_ENGINE,
+    P_SCHEDULER,
+    P_WORKER,
+    assembled,
+    delivered,
+    ms,
+    only,
+    origin,
+    until,
+)
+
+
+def the_transfer(assembler: Assembler) -> Transfer:
+    (transfer,) = assembler.open_transfers()
+    return transfer
+
+
+def times(transfer: Transfer) -> dict[Stage, float]:
+    """Stage -> milliseconds, of a transfer with one rank a side."""
+    found = {s.stage: round(s.seconds * 1e3, 6) for s in transfer.stages if s.seconds is not None}
+    assert len(found) == len(transfer.stages)
+    return found
+
+
+class TestDelivered:
+    def test_d_first(self):
+        t = the_transfer(assembled(delivered()))
+        assert t.outcome is Outcome.DELIVERED
+        assert (t.p_engine, t.d_engine) == (P_ENGINE, D_ENGINE)
+        assert (t.p_request, t.d_request) == ("cmpl-r-aaaaaaaa", "cmpl-r-bbbbbbbb")
+        assert t.order == "registration first"
+        assert times(t) == {
+            Stage.REGISTRATION: 1,
+            Stage.FLIGHT: 2,
+            Stage.HANDOFF: 2,
+            Stage.RENDEZVOUS: 10,
+            Stage.DESCRIPTORS: 0.5,
+            Stage.SUBMIT: 1,
+            Stage.WIRE: 5,
+            Stage.NOTIFICATION: 1,
+            Stage.WAKE: 2,
+        }
+        (rendezvous,) = [s for s in t.stages if s.stage is Stage.RENDEZVOUS]
+        assert rendezvous.waited == "D waited for P"
+        assert (t.num_bytes, t.descriptors, t.descriptors_merged) == (4096, 8, 2)
+        assert (t.num_tokens, t.num_blocks) == (100, 4)
+        assert (t.ranks_done, t.ranks) == (1, 1)
+        assert t.sides == ("P", "D")
+        assert not t.tentative
+
+    def test_p_first(self):
+        t = the_transfer(assembled(delivered(blocks_first=True)))
+        assert t.order == "blocks first"
+        (rendezvous,) = [s for s in t.stages if s.stage is Stage.RENDEZVOUS]
+        assert rendezvous.waited == "P waited for D"
+        assert rendezvous.seconds == pytest.approx(0.012)
+
+    def test_exposed_is_what_the_first_token_waited_and_hidden_what_lay_under_the_prefill(self):
+        t = the_transfer(assembled(delivered()))
+        assert t.exposed_ns == 13e6  # blocks staged at 20, decode scheduled at 33
+        assert t.hidden_ns == 10e6  # registration staged at 10
+
+    @pytest.mark.parametrize("blocks_first", [True, False])
+    def test_the_critical_path_is_disjoint_and_ends_at_decode_scheduled(self, blocks_first):
+        said = delivered(blocks_first=blocks_first)
+        t = the_transfer(assembled(said))
+        staged = next(e.t for _, e in said if isinstance(e, ev.BlocksStaged))
+        scheduled = next(e.t for _, e in said if isinstance(e, ev.DecodeScheduled))
+        assert t.path[0].start_ns == staged
+        assert t.path[-1].end_ns == scheduled
+        for a, b in zip(t.path, t.path[1:], strict=False):
+            assert a.end_ns is not None
+            assert a.end_ns <= b.start_ns
+        assert sum(s.seconds or 0 for s in t.path) <= (t.exposed_ns or 0) / 1e9
+
+    def test_done_seen_at_p_is_no_border_when_d_is_seen(self):
+        """P polls once per step: its done may come long after, or before, D's notification."""
+        said = [
+            (o, msgspec.structs.replace(e, t=ms(900)) if isinstance(e, ev.WriteDone) else e)
+            for o, e in delivered()
+        ]
+        assert times(the_transfer(assembled(said)))[Stage.WIRE] == 5
+
+
+@given(seed=st.randoms(use_true_random=False), again=st.integers(0, 30))
+@settings(max_examples=150, deadline=None)
+def test_the_result_does_not_depend_on_order_or_repetition(seed: random.Random, again: int):
+    said = [
+        *delivered("cmpl-a"),
+        *delivered("cmpl-b", 7, blocks_first=True),
+        *until(delivered("cmpl-c", 3), ev.Matched),
+        *only(delivered("cmpl-d", 5), D_SCHEDULER, D_WORKER),
+    ]
+    expected = sorted(assembled(said).open_transfers(), key=lambda t: t.base_id)
+    shuffled = said + seed.choices(said, k=again)
+    seed.shuffle(shuffled)
+    assert sorted(assembled(shuffled).open_transfers(), key=lambda t: t.base_id) == expected
+
+
+@given(seed=st.randoms(use_true_random=False))
+@settings(max_examples=50, deadline=None)
+def test_rings_may_be_discovered_in_any_order_too(seed: random.Random):
+    said = delivered()
+    expected = assembled(said).open_transfers()
+    assembler = Assembler()
+    seen: list[RingState] = []
+    steps: list[object] = [*ORIGINS, *said]
+    seed.shuffle(steps)
+    for step in steps:
+        if isinstance(step, ev.Origin):
+            seen.append(RingState(step))
+            assembler.rings(seen)
+        else:
+            assembler.feed(*step)
+        assembler.open_transfers()  # looking in between changes nothing
+    assert assembler.open_transfers() == expected
+
+
+class TestUnderway:
+    @pytest.mark.parametrize(
+        ("before", "stage", "waits"),
+        [
+            (ev.RegistrationSent, Stage.REGISTRATION, "D waits for P's prefill, which is running"),
+            (ev.RegistrationDrained, Stage.FLIGHT, "D waits for P's prefill, which is running"),
+            (ev.BlocksStaged, Stage.RENDEZVOUS, "D waits for P's prefill, which is running"),
+        ],
+    )
+    def test_d_waits_for_p(self, before, stage, waits):
+        t = the_transfer(assembled(until(delivered(), before)))
+        assert (t.outcome, t.stage, t.waits) == (Outcome.WAITING, stage, waits)
+        assert t.tentative, "paired by the base id alone"
+
+    @pytest.mark.parametrize(
+        ("before", "stage"),
+        [
+            (ev.DescriptorsStarted, Stage.DESCRIPTORS),
+            (ev.DescriptorsBuilt, Stage.DESCRIPTORS),
+            (ev.Submitted, Stage.WIRE),
+            (ev.NotificationDrained, Stage.WIRE),
+            (ev.NotificationCounted, Stage.NOTIFICATION),
+            (ev.DecodeScheduled, Stage.WAKE),
+        ],
+    )
+    def test_a_matched_transfer_shows_its_stage(self, before, stage):
+        t = the_transfer(assembled(until(delivered(), before)))
+        assert (t.outcome, t.stage) == (Outcome.MOVING, stage)
+        assert not t.tentative
+
+    def test_p_waits_for_d(self):
+        t = the_transfer(assembled(_p_waits()))
+        assert (t.outcome, t.stage, t.waits) == (
+            Outcome.WAITING,
+            Stage.RENDEZVOUS,
+            "P waits for D's registration",
+        )
+        assert t.since_ns == ms(22)
+
+    def test_p_waits_for_a_request_that_d_has_in_its_queue(self):
+        said = [*_p_waits(), (D_SCHEDULER, ev.RequestArrived(ms(5), "cmpl-r-bbbbbbbb", "decode", P_ENGINE))]
+        t = the_transfer(assembled(said))
+        assert t.waits == "P waits for D's registration, D has the request queued"
+
+    def test_a_push_that_waits_for_a_handshake(self):
+        said = until(delivered(), ev.DescriptorsStarted)
+        said.append((P_WORKER, ev.PushDeferred(ms(24), "cmpl-r-aaaaaaaa", D_ENGINE)))
+        t = the_transfer(assembled(said))
+        assert (t.stage, t.since_ns) == (Stage.HANDSHAKE, ms(24))
+        assert t.waits == "D waits for P's handshake"
+
+    def test_a_prompt_that_is_only_being_computed_is_no_transfer_yet(self):
+        said = [(P_SCHEDULER, ev.RequestArrived(ms(0), "x-aaaaaaaa", "prefill"))]
+        assert assembled(said).open_transfers() == []
+
+
+def _p_waits():
+    return [
+        (o, e)
+        for o, e in only(delivered(), P_SCHEDULER, P_WORKER)
+        if e.t < ms(23) and not isinstance(e, ev.RegistrationDrained)
+    ]
+
+
+class TestOneSided:
+    def test_p_alone_has_a_wire_that_is_an_upper_bound(self):
+        t = the_transfer(assembled(only(delivered(), P_SCHEDULER, P_WORKER), (P_SCHEDULER, P_WORKER)))
+        assert t.sides == ("P",)
+        assert t.outcome is Outcome.DELIVERED
+        (wire,) = [s for s in t.stages if s.stage is Stage.WIRE]
+        assert wire.upper_bound
+        assert wire.seconds == pytest.approx(0.007)
+        assert {Stage.NOTIFICATION, Stage.WAKE, Stage.REGISTRATION, Stage.FLIGHT}.isdisjoint(
+            s.stage for s in t.stages
+        )
+        assert t.exposed_ns is None
+        assert t.path == ()
+        assert (t.d_engine, t.d_request) == (D_ENGINE, "cmpl-r-bbbbbbbb"), "the registration names them"
+
+    def test_d_alone_has_no_writes(self):
+        t = the_transfer(assembled(only(delivered(), D_SCHEDULER, D_WORKER), (D_SCHEDULER, D_WORKER)))
+        assert t.sides == ("D",)
+        assert t.outcome is Outcome.DELIVERED
+        assert t.p_engine == P_ENGINE, "D's registration names it"
+        assert t.num_bytes is None
+        assert {s.stage for s in t.stages} == {
+            Stage.REGISTRATION,
+            Stage.FLIGHT,
+            Stage.NOTIFICATION,
+            Stage.WAKE,
+        }
+        assert t.exposed_ns is None
+
+    def test_only_the_flight_that_nobody_saw_end_is_open(self):
+        t = the_transfer(assembled(only(delivered(), D_SCHEDULER, D_WORKER), (D_SCHEDULER, D_WORKER)))
+        assert [s.stage for s in t.stages if s.end_ns is None] == [Stage.FLIGHT]
+
+
+class TestEnds:
+    def test_a_failed_write(self):
+        said = until(delivered(), ev.SubmitStarted)
+        said.append(
+            (P_WORKER, ev.WriteFailed(ms(26), "cmpl-r-aaaaaaaa", 1, "transfer_setup_failed", "NIXL_ERR"))
+        )
+        t = the_transfer(assembled(said))
+        assert (t.outcome, t.error) == (Outcome.FAILED, "transfer_setup_failed: NIXL_ERR")
+
+    def test_a_failed_registration(self):
+        said = until(delivered(), ev.RegistrationSent)
+        d = "cmpl-r-bbbbbbbb"
+        said.append(
+            (D_WORKER, ev.RegistrationFailed(ms(15), d, 0, 0, False, "push_reg_handshake_failed", "Again"))
+        )
+        said.append((D_WORKER, ev.ReceiveFailed(ms(16), d)))
+        t = the_transfer(assembled(said))
+        assert (t.outcome, t.error) == (Outcome.FAILED, "push_reg_handshake_failed: Again")
+
+    def test_an_expired_lease(self):
+        said = [*_p_waits(), (P_WORKER, ev.LeaseExpired(ms(30_020), "cmpl-r-aaaaaaaa"))]
+        t = the_transfer(assembled(said))
+        assert (t.outcome, t.closed_ns) == (Outcome.EXPIRED, ms(30_020))
+
+    def test_a_full_hit_moves_nothing_and_is_no_loss(self):
+        said = [
+            (D_SCHEDULER, ev.RequestArrived(ms(0), "cmpl-r-bbbbbbbb", "decode", P_ENGINE)),
+            (D_SCHEDULER, ev.NothingToReceive(ms(1), "cmpl-r-bbbbbbbb", "no_external_tokens")),
+        ]
+        assert the_transfer(assembled(said)).outcome is Outcome.NOTHING_TO_RECEIVE
+
+    def test_an_abort_at_d_while_blocks_are_on_their_way(self):
+        said = until(delivered(), ev.RegistrationDrained)
+        said.append((D_SCHEDULER, ev.RequestEnded(ms(15), "cmpl-r-bbbbbbbb", "finished_aborted")))
+        t = the_transfer(assembled(said))
+        assert (t.outcome, t.error) == (Outcome.ABORTED, "D ended the request: finished_aborted")
+
+    def test_d_waits_on_for_a_prefill_that_p_gave_up(self):
+        said = until(delivered(), ev.BlocksStaged)
+        said.append((P_SCHEDULER, ev.PrefillNotProcessed(ms(19), "cmpl-r-aaaaaaaa", "finished_aborted")))
+        t = the_transfer(assembled(said))
+        assert (t.outcome, t.waits) == (Outcome.WAITING, "D waits for a prefill that P gave up")
+
+    @pytest.mark.parametrize("engine", [P_ENGINE, D_ENGINE])
+    def test_a_transfer_is_lost_with_an_engine_that_is_gone(self, engine):
+        said = until(delivered(), ev.NotificationDrained)
+        t = the_transfer(assembled(said, gone=(engine,)))
+        side = "P" if engine == P_ENGINE else "D"
+        assert (t.outcome, t.error) == (Outcome.LOST, f"{side} is gone")
+
+    def test_what_was_delivered_before_the_engine_went_stays_delivered(self):
+        assert the_transfer(assembled(delivered(), gone=(P_ENGINE,))).outcome is Outcome.DELIVERED
+
+    def test_an_engine_restarted_under_its_old_id_is_alive(self):
+        reborn = msgspec.structs.replace(P_WORKER, instance="new", anchor_monotonic_ns=ms(100))
+        assembler = assembled(until(delivered(), ev.NotificationDrained))
+        states = [RingState(o) for o in (P_SCHEDULER, D_SCHEDULER, D_WORKER)]
+        assembler.rings([*states, RingState(P_WORKER, alive=False), RingState(reborn)])
+        assert the_transfer(assembler).outcome is Outcome.MOVING
+
+
+class TestAttempts:
+    def test_a_retry_is_another_attempt_of_the_same_request(self):
+        said = delivered()
+        retry = [(o, msgspec.structs.replace(e, t=e.t + 50_000_000, **_renamed(e))) for o, e in delivered()]
+        first, second = sorted(assembled(said + retry).open_transfers(), key=lambda t: t.attempt)
+        assert (first.attempt, second.attempt) == (1, 2)
+        assert first.base_id == second.base_id
+        assert (first.d_request, second.d_request) == ("cmpl-r-bbbbbbbb", "cmpl-r-dddddddd")
+        assert times(first) == times(second)
+
+    def test_a_retry_paired_with_the_older_registration_is_seen_as_that(self):
+        said = until(delivered(), ev.BlocksStaged)  # attempt 1: registered, its prefill never finished
+        retry = delivered(at=1000)
+        old_d, new_p = "cmpl-r-bbbbbbbb", "cmpl-r-cccccccc"
+        said += [
+            (o, msgspec.structs.replace(e, request_id=new_p))
+            for o, e in only(retry, P_SCHEDULER, P_WORKER)
+            if isinstance(e, ev.BlocksStaged | ev.BlocksPickedUp)
+        ]
+        said.append((P_WORKER, ev.Matched(ms(1024), new_p, old_d, False, "base_id", D_ENGINE)))
+        matched = [t for t in assembled(said).open_transfers() if not t.tentative and t.p_request == new_p]
+        assert [t.d_request for t in matched] == [old_d]
+
+
+def _renamed(event: ev.Event) -> dict[str, str]:
+    names = {"cmpl-r-aaaaaaaa": "cmpl-r-cccccccc", "cmpl-r-bbbbbbbb": "cmpl-r-dddddddd"}
+    return {
+        f: names[getattr(event, f)]
+        for f in ("request_id", "peer_request_id")
+        if getattr(event, f, None) in names
+    }
+
+
+class TestRanks:
+    """P TP 2 -> D TP 1: D counts two notifications, one from each P rank."""
+
+    P0, P1 = origin(P_ENGINE, "worker", tp=0, tp_size=2), origin(P_ENGINE, "worker", tp=1, tp_size=2)
+    ALL = (P_SCHEDULER, P0, P1, D_SCHEDULER, D_WORKER)
+
+    def said(self, *, second_rank: bool = True):
+        p, d = "cmpl-r-aaaaaaaa", "cmpl-r-bbbbbbbb"
+        said = [
+            (D_SCHEDULER, ev.RegistrationStaged(ms(10), d, P_ENGINE, "h", 1, 2, 1, 100, 4)),
+            (D_WORKER, ev.RegistrationSent(ms(11), d, 0, 0, self.P0.nixl_agent)),
+            (D_WORKER, ev.RegistrationSent(ms(12), d, 0, 1, self.P1.nixl_agent)),
+            (P_SCHEDULER, ev.BlocksStaged(ms(20), p, 4, 100, 30.0)),
+        ]
+        for rank, worker in enumerate((self.P0, self.P1)[: 2 if second_rank else 1]):
+            at = 20 + 5 * rank
+            said += [
+                (worker, ev.RegistrationDrained(ms(13), d, D_ENGINE, "h", 2, 1, 4, D_WORKER.nixl_agent)),
+                (worker, ev.BlocksPickedUp(ms(at + 1), p)),
+                (worker, ev.Matched(ms(at + 2), p, d, False, "base_id", D_ENGINE)),
+                (worker, ev.DescriptorsStarted(ms(at + 3), p, 1, 0, D_ENGINE, d)),
+                (worker, ev.DescriptorsBuilt(ms(at + 4), p, 1, 8)),
+                (worker, ev.SubmitStarted(ms(at + 5), p, 1)),
+                (worker, ev.Submitted(ms(at + 6), p, 1, "PROC")),
+                (D_WORKER, ev.NotificationDrained(ms(at + 8), d, worker.nixl_agent, 2)),
+                (D_WORKER, ev.NotificationCounted(ms(at + 9), d, rank + 1, 2, 1)),
+            ]
+        if second_rank:
+            said.append((D_SCHEDULER, ev.DecodeScheduled(ms(40), d)))
+        return said
+
+    def test_each_rank_has_its_own_stages(self):
+        t = the_transfer(assembled(self.said(), self.ALL))
+        assert (t.ranks_done, t.ranks) == (2, 2)
+        wires = {s.rank: round(s.seconds * 1e3, 3) for s in t.stages if s.stage is Stage.WIRE}
+        assert wires == {(0, 0): 3, (0, 1): 3}
+        assert {s.rank for s in t.stages if s.stage is Stage.RENDEZVOUS} == {(0, 0), (0, 1)}
+
+    def test_the_critical_path_goes_through_the_last_rank(self):
+        t = the_transfer(assembled(self.said(), self.ALL))
+        assert {s.rank for s in t.path if s.stage in (Stage.SUBMIT, Stage.WIRE)} == {(0, 1)}
+
+    def test_one_of_two(self):
+        t = the_transfer(assembled(self.said(second_rank=False), self.ALL))
+        assert (t.ranks_done, t.ranks) == (1, 2)
+        assert t.is_open
+
+
+class TestClosing:
+    def test_a_transfer_closes_when_both_sides_are_final_and_its_late_events_do_not_reopen_it(self):
+        closed: list[Transfer] = []
+        assembler = Assembler(closed.append)
+        assembler.rings(RingState(o) for o in ORIGINS)
+        for o, e in delivered():
+            assembler.feed(o, e)
+        assembler.close_ended(ms(100), ms(80))
+        assert closed == [], "not settled"
+        assembler.close_ended(ms(1000), ms(980))
+        assert [t.outcome for t in closed] == [Outcome.DELIVERED]
+        assembler.feed(D_SCHEDULER, ev.RequestEnded(ms(5000), "cmpl-r-bbbbbbbb", "finished_length_capped"))
+        assert assembler.open_transfers() == []
+
+    def test_a_registration_said_again_after_the_end_does_not_reopen_it(self):
+        assembler = assembled(delivered())
+        assembler.close_ended(ms(1000), ms(980))
+        staged = next((o, e) for o, e in delivered() if isinstance(e, ev.RegistrationStaged))
+        assembler.feed(*staged)
+        assert assembler.open_transfers() == []
+
+    def test_the_same_id_registered_anew_is_a_new_transfer(self):
+        assembler = assembled(delivered())
+        assembler.close_ended(ms(1000), ms(980))
+        assembler.feed(D_SCHEDULER, ev.RegistrationStaged(ms(9000), "cmpl-r-bbbbbbbb", P_ENGINE))
+        assert [t.outcome for t in assembler.open_transfers()] == [Outcome.WAITING]
+
+    def test_one_side_closes_after_its_lease(self):
+        assembler = assembled(only(delivered(), P_SCHEDULER, P_WORKER), (P_SCHEDULER, P_WORKER))
+        assembler.close_ended(ms(30_000), ms(29_980))
+        assert len(assembler.open_transfers()) == 1
+        assembler.close_ended(ms(36_000), ms(35_980))
+        assert assembler.open_transfers() == []
+        assert assembler.closed_by_outcome == {Outcome.DELIVERED: 1}
+
+    def test_an_open_transfer_never_closes_by_time(self):
+        assembler = assembled(until(delivered(), ev.BlocksStaged))
+        assembler.close_ended(ms(4e6), ms(4e6))
+        assert len(assembler.open_transfers()) == 1
+
+    def test_too_many_evicts_ended_ones_first_and_counts(self, monkeypatch):
+        monkeypatch.setattr("pushscope.telemetry.assembler.MAX_GROUPS", 3)
+        assert MAX_GROUPS > 1000
+        assembler = assembled(delivered("done"))
+        assembler.open_transfers()
+        for name in ("a", "b", "c"):
+            assembler.feed(D_SCHEDULER, ev.RegistrationStaged(ms(1), f"{name}-bbbbbbbb", P_ENGINE))
+        assert sorted(t.base_id for t in assembler.open_transfers()) == ["a", "b", "c"]
+        assert assembler.evicted == 1

@@ -1,0 +1,142 @@
+"""Weaving: vLLM's method runs untouched, whatever the observer does."""
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+
+from pushscope.connector.weave import SeamTable
+
+
+class Recorder:
+    def __init__(self):
+        self.failures = []
+        self.times = []
+
+    def failed(self, error, where=""):
+        self.failures.append((where, error))
+
+    def took(self, ns):
+        self.times.append(ns)
+
+
+@pytest.fixture
+def probe():
+    return SimpleNamespace(recorder=Recorder(), seen=[])
+
+
+class Upstream:
+    def method(self, a, b=2, *, c=3):
+        if a == "raise":
+            raise KeyError(a)
+        return (a, b, c)
+
+
+def woven(probe, observer, *, timed=False, method="method"):
+    table = SeamTable()
+    table.seam(method, timed=timed)(observer)
+    return table.woven(Upstream, probe)()
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((1,), {}), ((1, 5), {"c": 6}), ((), {"a": 1, "b": 5}), ((1,), {"c": 9, "b": 4})]
+)
+def test_arguments_are_bound_by_name_and_pass_through(probe, args, kwargs):
+    def observer(probe, c, a, b):
+        result = yield
+        probe.seen.append((a, b, c, result))
+
+    result = woven(probe, observer).method(*args, **kwargs)
+    assert result == Upstream().method(*args, **kwargs)
+    assert probe.seen == [(*result, result)]
+
+
+def test_what_the_method_raises_is_seen_and_raised_as_it_was(probe):
+    def observer(probe):
+        try:
+            yield
+        except KeyError as e:
+            probe.seen.append(e)
+            raise
+
+    with pytest.raises(KeyError) as caught:
+        woven(probe, observer).method("raise")
+    assert probe.seen == [caught.value]
+    assert probe.recorder.failures == []
+
+
+def test_an_observer_cannot_swallow_what_the_method_raises(probe):
+    def observer(probe):
+        with contextlib.suppress(KeyError):
+            yield
+
+    with pytest.raises(KeyError):
+        woven(probe, observer).method("raise")
+
+
+def _raises_before(probe, a):
+    raise RuntimeError("before")
+    yield
+
+
+def _raises_after(probe, a):
+    yield
+    raise RuntimeError("after")
+
+
+def _raises_instead(probe, a):
+    try:
+        yield
+    except KeyError:
+        raise RuntimeError("instead") from None
+
+
+def _never_stops(probe, a):
+    yield
+    yield
+
+
+@pytest.mark.parametrize("observer", [_raises_before, _raises_after, _raises_instead, _never_stops])
+@pytest.mark.parametrize("a", [1, "raise"])
+def test_a_broken_observer_changes_nothing(probe, observer, a):
+    connector = woven(probe, observer)
+    if a == "raise":
+        with pytest.raises(KeyError):
+            connector.method(a)
+    else:
+        assert connector.method(a) == (1, 2, 3)
+    if observer is _raises_before:
+        assert [str(e) for _, e in probe.recorder.failures] == ["before"]
+
+
+def test_failures_name_the_seam(probe):
+    woven(probe, _raises_after).method(1)
+    assert [where for where, _ in probe.recorder.failures] == ["method"]
+
+
+def test_a_missing_method_or_parameter_is_off_and_named(probe):
+    table = SeamTable()
+
+    @table.seam("absent")
+    def _(probe):
+        yield
+
+    @table.seam("method")
+    def _(probe, zeta):
+        yield
+
+    assert table.missing_in(Upstream) == ["absent does not exist", "method has no parameter zeta"]
+    cls = table.woven(Upstream, probe)
+    assert cls().method(1) == (1, 2, 3)
+    assert cls.method is Upstream.method
+
+
+def test_the_class_keeps_its_name_and_only_timed_seams_are_timed(probe):
+    def observer(probe):
+        yield
+
+    assert type(woven(probe, observer)).__name__ == "Upstream"
+    woven(probe, observer).method(1)
+    assert probe.recorder.times == []
+    woven(probe, observer, timed=True).method(1)
+    assert len(probe.recorder.times) == 1
