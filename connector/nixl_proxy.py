@@ -6,6 +6,8 @@ the transfer): a WRITE gets a number of our own, found again by ``id(handle)`` u
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pushscope.telemetry.events import (
@@ -19,6 +21,7 @@ from pushscope.telemetry.events import (
     WriteDone,
     WriteFailed,
     cut,
+    error_text,
 )
 from pushscope.telemetry.recorder import now
 
@@ -45,6 +48,19 @@ class Write:
         self.failed = False
 
 
+def _note(method: Callable[..., None]) -> Callable[..., None]:
+    """A method that only records: what it raises is counted and goes nowhere else."""
+
+    @functools.wraps(method)
+    def safely(self: NixlProxy, *args: Any) -> None:
+        try:
+            method(self, *args)
+        except Exception as e:  # noqa: BLE001 - telemetry never costs a request
+            self._recorder.failed(e, method.__name__)
+
+    return safely
+
+
 class NixlProxy:
     """Stands before a ``nixl_agent``; see the module. Called from the main and the writer thread."""
 
@@ -64,14 +80,22 @@ class NixlProxy:
     def get_new_notifs(self, *args: Any, **kwargs: Any) -> Any:
         notifications = self._agent.get_new_notifs(*args, **kwargs)
         if notifications:
-            try:
-                self._drained(notifications)
-            except Exception as e:  # noqa: BLE001 - telemetry never costs a request
-                self._recorder.failed(e, "get_new_notifs")
+            self._note_drained(now(), notifications)
         return notifications
 
-    def _drained(self, notifications: dict[str, list[bytes]]) -> None:
+    def send_notif(self, remote_agent_name: Any, notif_msg: bytes = b"", *args: Any, **kwargs: Any) -> Any:
+        # Stamped before the call: the peer may have drained it before the call returns.
         t = now()
+        try:
+            result = self._agent.send_notif(remote_agent_name, notif_msg, *args, **kwargs)
+        except Exception as e:
+            self._note_sent(t, remote_agent_name, notif_msg, error_text(e))
+            raise
+        self._note_sent(t, remote_agent_name, notif_msg, "")
+        return result
+
+    @_note
+    def _note_drained(self, t: int, notifications: dict[str, list[bytes]]) -> None:
         left = sum(map(len, notifications.values()))
         registrations: dict[bytes, tuple[str, int]] = {}
         for agent, messages in notifications.items():
@@ -86,114 +110,97 @@ class NixlProxy:
                     self._recorder.record(drained)
         self._probe.batch_drained(registrations)
 
-    def send_notif(self, remote_agent_name: Any, notif_msg: bytes = b"", *args: Any, **kwargs: Any) -> Any:
-        # Stamped before the call: the peer may have drained it before the call returns.
-        t = now()
-        try:
-            result = self._agent.send_notif(remote_agent_name, notif_msg, *args, **kwargs)
-        except BaseException as e:
-            self._sent(t, remote_agent_name, notif_msg, cut(repr(e)))
-            raise
-        self._sent(t, remote_agent_name, notif_msg, "")
-        return result
-
-    def _sent(self, t: int, agent: Any, message: bytes, error: str) -> None:
+    @_note
+    def _note_sent(self, t: int, agent: Any, message: bytes, error: str) -> None:
         probe = self._probe
-        try:
-            if message.startswith(self._registration_prefix):
-                request_id, engine_id = probe.registering
-                probe.registrations_tried += 1
-                pp, tp = probe.rank_of(engine_id, agent)
+        if message.startswith(self._registration_prefix):
+            request_id, engine_id = probe.registering
+            probe.registrations_tried += 1
+            pp, tp = probe.rank_of(engine_id, agent)
+            recorded = probe.id(request_id)
+            if error:
+                error_type = "push_reg_notif_failed"
+                self._recorder.record(RegistrationFailed(t, recorded, pp, tp, True, error_type, error))
+            else:
                 key = ("sent", request_id, agent_name(agent))
-                if error:
-                    failed = RegistrationFailed(
-                        t, probe.id(request_id), pp, tp, True, "push_reg_notif_failed", error
-                    )
-                    self._recorder.record(failed)
-                else:
-                    sent = RegistrationSent(t, probe.id(request_id), pp, tp, agent_name(agent))
-                    self._recorder.begin(key, sent)
-                    probe.sent[request_id].append(key)
-            elif message.startswith(HEARTBEAT):
-                ids = message[len(HEARTBEAT) :].decode("utf-8", "replace").split(",")
-                self._recorder.record(HeartbeatSent(t, agent_name(agent), len(ids), probe.id(ids[0]), error))
-        except Exception as e:  # noqa: BLE001 - telemetry never costs a request
-            self._recorder.failed(e, "send_notif")
+                self._recorder.begin(key, RegistrationSent(t, recorded, pp, tp, agent_name(agent)))
+                probe.sent[request_id].append(key)
+        elif message.startswith(HEARTBEAT):
+            ids = message[len(HEARTBEAT) :].decode("utf-8", "replace").split(",")
+            self._recorder.record(HeartbeatSent(t, agent_name(agent), len(ids), probe.id(ids[0]), error))
 
     # -- writes ------------------------------------------------------------------------------------
 
     def make_prepped_xfer(self, *args: Any, **kwargs: Any) -> Any:
         handle = self._agent.make_prepped_xfer(*args, **kwargs)
-        try:
-            if (write := self._probe.writing) is not None:
-                self._writes[id(handle)] = write
-                indices = args[2] if len(args) > 2 else kwargs.get("local_indices", ())
-                self._recorder.record(DescriptorsBuilt(now(), write.request_id, write.number, len(indices)))
-        except Exception as e:  # noqa: BLE001 - telemetry never costs a request
-            self._recorder.failed(e, "make_prepped_xfer")
+        self._note_built(now(), handle, args[2] if len(args) > 2 else kwargs.get("local_indices", ()))
         return handle
 
     def transfer(self, handle: Any, *args: Any, **kwargs: Any) -> Any:
         write = self._writes.get(id(handle))
         if write is None:
             return self._agent.transfer(handle, *args, **kwargs)
+        # Said before the call: a hang in it shows.
         self._recorder.begin(("write", write.number), SubmitStarted(now(), write.request_id, write.number))
         state = self._agent.transfer(handle, *args, **kwargs)
-        self._recorder.record(Submitted(now(), write.request_id, write.number, str(state)))
+        self._recorder.record(Submitted(now(), write.request_id, write.number, cut(state, 8)))
         return state
 
     def check_xfer_state(self, handle: Any) -> Any:
         try:
             state = self._check(handle)
         except Exception as e:
-            self._failed(handle, "transfer_exception", repr(e))
+            self._note_failed(handle, "transfer_exception", error_text(e))
             raise
         if state != "PROC":
-            self._ended(handle, state)
+            self._note_ended(now(), handle, state)
         return state
-
-    def _ended(self, handle: Any, state: str) -> None:
-        if state != "DONE":
-            self._failed(handle, "transfer_failed", f"NIXL reports {state}")
-        elif (write := self._writes.get(id(handle))) is not None:
-            write.done_t = now()
 
     def get_xfer_telemetry(self, handle: Any) -> Any:
         try:
             telemetry = self._agent.get_xfer_telemetry(handle)
         except Exception as e:
-            self._failed(handle, "transfer_exception", f"telemetry: {e!r}")
+            self._note_failed(handle, "transfer_exception", f"telemetry: {error_text(e)}")
             raise
-        write = self._writes.get(id(handle))
-        if write is not None and write.done_t:
-            try:
-                figures = (
-                    (
-                        telemetry.totalBytes,
-                        telemetry.descCount,
-                        telemetry.postDuration,
-                        telemetry.xferDuration,
-                    )
-                    if telemetry is not None
-                    else (-1, -1, -1, -1)
-                )
-                done = WriteDone(write.done_t, write.request_id, write.number, *map(int, figures))
-                self._recorder.end(("write", write.number))
-                self._recorder.record(done)
-            except Exception as e:  # noqa: BLE001 - telemetry never costs a request
-                self._recorder.failed(e, "get_xfer_telemetry")
+        self._note_done(handle, telemetry)
         return telemetry
 
     def release_xfer_handle(self, handle: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             result = self._agent.release_xfer_handle(handle, *args, **kwargs)
         except Exception as e:
-            self._failed(handle, "transfer_release_failed", repr(e))
+            self._note_failed(handle, "transfer_release_failed", error_text(e))
             raise
         self._writes.pop(id(handle), None)
         return result
 
-    def _failed(self, handle: Any, error_type: str, error: str) -> None:
+    @_note
+    def _note_built(self, t: int, handle: Any, indices: Any) -> None:
+        if (write := self._probe.writing) is not None:
+            self._writes[id(handle)] = write
+            self._recorder.record(DescriptorsBuilt(t, write.request_id, write.number, len(indices)))
+
+    @_note
+    def _note_ended(self, t: int, handle: Any, state: str) -> None:
+        if state != "DONE":
+            self._note_failed(handle, "transfer_failed", f"NIXL reports {state}")
+        elif (write := self._writes.get(id(handle))) is not None:
+            write.done_t = t
+
+    @_note
+    def _note_done(self, handle: Any, telemetry: Any) -> None:
+        write = self._writes.get(id(handle))
+        if write is None or not write.done_t:
+            return
+        self._recorder.end(("write", write.number))
+        figures = (-1, -1, -1, -1)  # NIXL without telemetry
+        if telemetry is not None:
+            t = telemetry
+            figures = (int(t.totalBytes), int(t.descCount), int(t.postDuration), int(t.xferDuration))
+        self._recorder.record(WriteDone(write.done_t, write.request_id, write.number, *figures))
+
+    @_note
+    def _note_failed(self, handle: Any, error_type: str, error: str) -> None:
         """Once per handle: vLLM polls a failed one again until it can be released."""
         write = self._writes.get(id(handle))
         if write is not None and not write.failed:

@@ -25,6 +25,7 @@ from pushscope.telemetry.events import (
     TraceContext,
     WatchdogFired,
     cut,
+    error_text,
 )
 from pushscope.telemetry.ids import recorded_engine_id
 from pushscope.telemetry.recorder import Recorder, now
@@ -236,7 +237,7 @@ def watched_listener(listener: Callable[..., Any], recorder: Recorder) -> Callab
         try:
             return listener(ServedMetadata(encoded_data, recorder), ready_event, stop_event, *args, **kwargs)
         except BaseException as e:
-            error = cut(repr(e))
+            error = error_text(e)
             raise
         finally:
             if not stop_event.is_set():

@@ -49,6 +49,7 @@ from pushscope.telemetry.events import (
     WriteFailed,
     WriterException,
     cut,
+    error_text,
 )
 from pushscope.telemetry.ids import recorded_engine_id
 from pushscope.telemetry.recorder import Recorder, now
@@ -165,7 +166,7 @@ class WorkerProbe:
             if e is not self._excepted:
                 self._excepted = e
                 lost = self._lost_with if self.drained_engine else 0
-                self.recorder.record(WriterException(now(), where, self.id(request_id), lost, cut(repr(e))))
+                self.recorder.record(WriterException(now(), where, self.id(request_id), lost, error_text(e)))
             raise
 
     def handshake_pending(self) -> None:
@@ -413,7 +414,7 @@ def _failure(
     probe: WorkerProbe, failure_type: str, req_id: str | None, error: BaseException | None
 ) -> Observation:
     t = now()
-    text = cut(repr(error)) if error is not None else ""
+    text = error_text(error) if error is not None else ""
     if req_id is not None:
         recorded = probe.id(req_id)
         if failure_type == "push_reg_handshake_failed":
@@ -452,7 +453,7 @@ def _handshake(probe: WorkerProbe, expected_engine_id: str) -> Observation:
     try:
         result = yield
     except Exception as e:
-        recorder.record(HandshakeEnded(now(), engine, t, 0, 0.0, type(e).__name__, cut(repr(e))))
+        recorder.record(HandshakeEnded(now(), engine, t, 0, 0.0, type(e).__name__, error_text(e)))
         raise
     agents, offset_s = result if isinstance(result, tuple) else (result, 0.0)
     ended = now()

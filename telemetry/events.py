@@ -561,6 +561,14 @@ def cut(text: object, num_bytes: int = MAX_TEXT_BYTES) -> str:
     return str(text).encode("utf-8", "replace")[:num_bytes].decode("utf-8", "ignore")
 
 
+def error_text(error: BaseException) -> str:
+    """An exception as a recorded text; never raises itself."""
+    try:
+        return cut(repr(error))
+    except Exception:  # noqa: BLE001 - whatever its repr does
+        return type(error).__name__
+
+
 def _encode_shortened(event: Event, num_bytes: int) -> bytes:
     field = event.gives_way
     if not field:

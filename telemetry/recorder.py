@@ -14,7 +14,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from pushscope.telemetry.events import Event, EventsDropped, Loop, Origin, RecordingSwitched, cut, encode
+from pushscope.telemetry.events import (
+    Event,
+    EventsDropped,
+    Loop,
+    Origin,
+    RecordingSwitched,
+    cut,
+    encode,
+    error_text,
+)
 from pushscope.telemetry.ring import DEFAULT_BYTES, RingWriter
 
 logger = logging.getLogger("vllm.pushscope")  # below vLLM's own, so that its handler prints it
@@ -85,7 +94,7 @@ class Recorder:
         self.dropped += 1
         if self._first_error or self._ring.closed:
             return
-        self._first_error = cut(f"{where}: {error!r}" if where else repr(error))
+        self._first_error = cut(f"{where}: {error_text(error)}" if where else error_text(error))
         logger.warning(
             "pushscope could not record an event (%s); serving goes on, further losses are only counted",
             self._first_error,

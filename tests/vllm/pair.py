@@ -1,0 +1,230 @@
+"""P and D in this process: vLLM's own engine cores with real NIXL between them, stepped by hand.
+
+About ten seconds to set up, then a tenth of a second a case; what a test needs to control every step, and
+to reach into the connector.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+BLOCK = 32
+VOCABULARY = range(4, 500)
+
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+class BrokenSeamError(Exception):
+    """Raised by an observer on purpose."""
+
+
+class Seams:
+    """Counts the calls of every observer, and breaks those that a test names."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.broken: set[str] = set()
+
+    def take_over(self, table: Any) -> None:
+        for seam in table.seams:
+            seam.observer = self._breakable(seam.method, seam.observer)
+
+    def _breakable(self, name: str, observe: Callable[..., Any]) -> Callable[..., Any]:
+        def breakable(probe: Any, *args: Any) -> Any:
+            self.calls[name] += 1
+            if name in self.broken:
+                raise BrokenSeamError(name)
+            return observe(probe, *args)
+
+        return breakable
+
+
+class Engine:
+    """One engine core of this process."""
+
+    def __init__(self, name: str, role: str, port: int, model: Path, options: dict[str, Any]):
+        import vllm.distributed.kv_transfer.kv_transfer_state as state
+        import vllm.envs
+        from vllm import LLM
+        from vllm.config import KVTransferConfig
+
+        vllm.envs.VLLM_NIXL_SIDE_CHANNEL_PORT = port
+        state._KV_CONNECTOR_AGENT = None
+        self._state = state
+        self.port, self.engine_id = port, f"engine-{name}"
+        llm = LLM(
+            model=str(model),
+            dtype="float32",
+            enforce_eager=True,
+            max_model_len=4096,
+            max_num_batched_tokens=512,  # prompts of more tokens are prefilled in chunks
+            block_size=BLOCK,
+            enable_prefix_caching=False,
+            kv_cache_memory_bytes=1 << 26,
+            distributed_executor_backend="uni",
+            disable_log_stats=True,
+            kv_transfer_config=KVTransferConfig(
+                kv_connector="NixlPushConnector",
+                kv_connector_module_path="pushscope.connector",
+                kv_role=role,
+                engine_id=self.engine_id,
+                kv_connector_extra_config={"kv_lease_duration": 3, "pushscope": options},
+            ),
+        )
+        self.engine = llm.llm_engine
+        self.scheduler: Any = self.engine.engine_core.engine_core.scheduler
+        self.agent: Any = state._KV_CONNECTOR_AGENT
+
+    def add(self, request_id: str, prompt: list[int], max_tokens: int, params: dict[str, Any] | None = None) -> None:
+        from vllm import SamplingParams
+
+        extra = {"kv_transfer_params": params} if params else None
+        sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, extra_args=extra)
+        self.engine.add_request(request_id, {"prompt_token_ids": prompt}, sampling)
+
+    def step(self) -> list[Any]:
+        self._state._KV_CONNECTOR_AGENT = self.agent
+        return self.engine.step()
+
+    def abort(self, request_id: str) -> None:
+        self.engine.abort_request([request_id])
+
+
+class Pair:
+    """P and D."""
+
+    def __init__(self, model: Path, folder: Path, port: int, seams: Seams):
+        self.folder, self.seams = folder, seams
+        options = {"dir": str(folder)}
+        self.p = Engine("P", "kv_producer", port, model, options)
+        self.d = Engine("D", "kv_consumer", port + 100, model, options)
+        self._numbers = iter(range(1_000_000))
+
+    def prompt(self, num_tokens: int) -> list[int]:
+        rng = random.Random(num_tokens)
+        return [rng.choice(VOCABULARY) for _ in range(num_tokens)]
+
+    def prefill(self, base: str, prompt: list[int]) -> None:
+        self.p.add(base, prompt, 1, {"do_remote_decode": True, "do_remote_prefill": False})
+
+    def decode(self, base: str, prompt: list[int], max_tokens: int = 8, **changes: Any) -> None:
+        params = {
+            "do_remote_prefill": True,
+            "do_remote_decode": False,
+            "remote_engine_id": self.p.engine_id,
+            "remote_request_id": base,
+            "remote_host": "127.0.0.1",
+            "remote_port": self.p.port,
+            "tp_size": 1,
+            "remote_block_ids": [],
+        }
+        self.d.add(base, prompt, max_tokens, params | changes)
+
+    def step_until(self, done: Callable[[list[Any]], bool], seconds: float = 20.0) -> list[Any]:
+        """Step both until ``done`` says so of D's outputs; the outputs it said so of."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.p.step()
+            outputs = self.d.step()
+            if done(outputs):
+                return outputs
+            time.sleep(0.0005)
+        raise TimeoutError(f"not done within {seconds} s")
+
+    def transfer(self, num_tokens: int = 100, *, order: str = "both", base: str | None = None) -> list[int]:
+        """One request over both engines: the tokens that D generated."""
+        base = base or f"cmpl-{order}-{next(self._numbers)}-0"
+        prompt = self.prompt(num_tokens)
+        if order == "p first":
+            self.prefill(base, prompt)
+            for _ in range(3 + num_tokens // 400):
+                self.p.step()
+            self.decode(base, prompt)
+        else:
+            self.decode(base, prompt)
+            if order == "d first":
+                for _ in range(5):
+                    self.d.step()
+                    time.sleep(0.01)
+            self.prefill(base, prompt)
+        outputs = self.step_until(lambda found: any(o.finished for o in found))
+        self.settle()
+        return list(next(o for o in outputs if o.finished).outputs[0].token_ids)
+
+    def reference(self, num_tokens: int = 100) -> list[int]:
+        """The tokens of a request that P does alone."""
+        self.p.add(f"reference-{next(self._numbers)}", self.prompt(num_tokens), 8)
+        while True:
+            for output in self.p.step():
+                if output.finished:
+                    return list(output.outputs[0].token_ids)
+
+    def settle(self) -> None:
+        """A few more steps, in which P sees its writes done."""
+        for _ in range(15):
+            self.p.step()
+            self.d.step()
+            time.sleep(0.001)
+
+    @contextmanager
+    def broken(self, *names: str) -> Iterator[None]:
+        self.seams.broken.update(names)
+        try:
+            yield
+        finally:
+            self.seams.broken.clear()
+
+    @property
+    def recorders(self) -> list[Any]:
+        """(P scheduler, P worker, D scheduler, D worker)."""
+        return [probe.recorder for probe in self.probes]
+
+    @property
+    def probes(self) -> list[Any]:
+        found = []
+        for engine in (self.p, self.d):
+            found.append(_probe(engine.scheduler.connector.connector_scheduler, "on_new_request"))
+            found.append(_probe(engine.agent.connector_worker, "_ensure_handshake"))
+        return found
+
+
+def _probe(woven: Any, method: str) -> Any:
+    function = getattr(type(woven), method)
+    names = function.__code__.co_freevars
+    return function.__closure__[names.index("probe")].cell_contents
+
+
+def make_pair(folder: Path, port: int) -> Pair:
+    """Set the pair up, with its rings in ``folder``. Once per process: vLLM keeps global state."""
+    os.environ.update(ENVIRONMENT)
+    from pushscope.lab.engine.cures import ALL_CURES, apply
+
+    apply(ALL_CURES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # vLLM's and torch's own
+        from pushscope.connector.scheduler_seams import SCHEDULER
+        from pushscope.connector.worker_seams import WORKER
+        from pushscope.lab.model import make_model
+
+        seams = Seams()
+        seams.take_over(SCHEDULER)
+        seams.take_over(WORKER)
+        model = folder.parent / "model"
+        make_model(model)
+        return Pair(model, folder, port, seams)
