@@ -17,7 +17,7 @@ ID_PREFIX = "cmpl-"
 
 
 class RequestError(Exception):
-    """The server refused or broke off a request. The message is one line."""
+    """A server refused or broke off a request, or its answer is of no use. The message is one line."""
 
 
 @dataclass(slots=True)

@@ -94,7 +94,6 @@ class Deployment:
         self._running: dict[str, _Running] = {}
         self._starts: dict[str, int] = {}
         self._warden: Warden | None = None
-        self._client = httpx.Client(trust_env=False)  # a proxy has no business on loopback
         self._exit_stack = ExitStack()
 
     # Life
@@ -270,24 +269,30 @@ class Deployment:
     def _wait_ready(self, names: Sequence[str]) -> None:
         began = time.monotonic()
         waiting = [self._running[name] for name in names]
-        while waiting:
-            for running in list(waiting):
-                if is_healthy(self._client, running.url):
-                    running.ready_s = time.monotonic() - running.started
-                    self._report(running, "ready")
-                    waiting.remove(running)
-                elif not running.process.alive():
-                    raise start_error(running.name, running.process.exit_status(), running.log)
-                else:
-                    imports = self._launcher.imports_vllm and running.name != ROUTER
-                    self._report(running, engine_stage(running.log, imports_vllm=imports))
-            if waiting:
-                self._check_time(began, waiting[0].name, waiting[0].log)
-                time.sleep(0.1)
+        with httpx.Client(trust_env=False) as client:  # a proxy has no business on loopback
+            while waiting:
+                waiting = [running for running in waiting if not self._is_ready(running, client)]
+                if waiting:
+                    self._check_time(began, waiting[0].name, waiting[0].log)
+                    time.sleep(0.1)
+
+    def _is_ready(self, running: _Running, client: httpx.Client) -> bool:
+        """Look at an engine or the router once, and report how far it has come.
+
+        Raises StartError if it has ended.
+        """
+        if not running.process.alive():
+            raise start_error(running.name, running.process.exit_status(), running.log)
+        ready = is_healthy(client, running.url)
+        if ready:
+            running.ready_s = time.monotonic() - running.started
+        imports = self._launcher.imports_vllm and running.name != ROUTER
+        self._report(running, "ready" if ready else engine_stage(running.log, imports_vllm=imports))
+        return ready
 
     def _check_time(self, began: float, name: str, log: Path | None = None) -> None:
         if time.monotonic() - began > self._ready_timeout_s:
-            found = f"was not after {self._ready_timeout_s:.0f} s"
+            found = f"was not after {self._ready_timeout_s:g} s"
             raise start_error(name, found, log or self.log_dir)
 
     def _report(self, running: _Running, stage: Stage) -> None:

@@ -86,11 +86,11 @@ def check_decode_params(params: Mapping[str, Any]) -> None:
     """Check that a decode leg says all that D needs: a missing key ends D's engine core, not just the
     request.
 
-    Raises ValueError that names what is missing.
+    Raises RequestError that names what is missing.
     """
     missing = [key for key in _NEEDED_BY_DECODE if params.get(key) is None]
     if missing:
-        raise ValueError(
+        raise RequestError(
             f"Expected kv_transfer_params to name {', '.join(_NEEDED_BY_DECODE)}, "
             f"found {', '.join(missing)} missing: "
             "send the prefill leg to an engine that has a NIXL connector."
@@ -126,7 +126,7 @@ def decode_leg(
 ) -> Leg:
     """D's half: receive the prompt's KV and go on from there.
 
-    Raises ValueError if ``params`` lack what D needs.
+    Raises RequestError if ``params`` lack what D needs.
     """
     check_decode_params(params)
     body = completion_body(request.prompt, request.output_tokens, stream=request.stream)
@@ -164,7 +164,7 @@ class DirectTarget:
     transfer_id: bool = False
     trace: bool = True
     _peers: dict[str, PrefillPeer] = field(default_factory=dict)
-    _learning: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _learning: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
     async def learn(self, client: httpx.AsyncClient, prefill: str, decode: str) -> PrefillPeer:
         """What D needs to know of a P engine, learned once by a serial request.
@@ -172,9 +172,9 @@ class DirectTarget:
         That request goes on to D: left at P, its blocks would stay there for a whole lease. Forget a peer
         after a restart (``forget``); a request that failed unexpectedly does so by itself.
 
-        Raises RequestError, httpx.HTTPError, or ValueError if P isn't a prefill engine.
+        Raises RequestError, also if P isn't a prefill engine, or httpx.HTTPError.
         """
-        async with self._learning:
+        async with self._lock():
             if prefill not in self._peers:
                 request_id = f"learn-{uuid.uuid4().hex}"
                 request = LoadRequest(0, make_prompt(0, secrets.randbits(32), 64), 1, stream=False)
@@ -200,7 +200,7 @@ class DirectTarget:
                     peer = await self.learn(client, pair.prefill, pair.decode)
                     start = time.perf_counter()  # learning is not part of the request
                 await self._send_legs(client, request, pair, peer, answer=answer)
-        except (RequestError, httpx.HTTPError, TimeoutError, ValueError) as problem:
+        except (RequestError, httpx.HTTPError, TimeoutError) as problem:
             error = describe(problem)
             if self.same_id and self.order != "only-d":  # otherwise nothing else was to be expected
                 self.forget(pair.prefill)
@@ -214,6 +214,13 @@ class DirectTarget:
             prefill=pair.prefill if self.order != "only-d" else None,
             decode=pair.decode if self.order != "only-p" else None,
         )
+
+    def _lock(self) -> asyncio.Lock:
+        """Held while a peer is learned. A lock belongs to an event loop, and each load may have its own."""
+        loop = asyncio.get_running_loop()
+        if self._learning is None or self._learning[0] is not loop:
+            self._learning = loop, asyncio.Lock()
+        return self._learning[1]
 
     def _pair(self, index: int) -> _Pair:
         num_prefill, num_decode = len(self.prefill_urls), len(self.decode_urls)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,10 +27,10 @@ class Progress:
 
 OnProgress = Callable[[Progress], None]
 
-_ERROR = re.compile(r"\b(error|exception|traceback|fatal|panicked)\b|Error\b|Exception\b", re.IGNORECASE)
-_PREFIX = re.compile(
-    r"^(\([^)]*\)\s*)?((INFO|WARNING|ERROR|DEBUG)\s+\d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\]\s*)?"
-)
+_ERROR = re.compile(r"\b(ERROR|error:|fatal|panicked)\b|(Error|Exception|Interrupt)\b")
+_NO_NEWS = re.compile(r"\s|Traceback \(most recent|$")
+_NO_ERROR = re.compile(r"(\([^)]*\) ?)?(INFO|WARNING|DEBUG) |\S*Warning: |.*\bWARNING\b")
+_PREFIX = re.compile(r"^(\([^)]*\) ?)?((INFO|WARNING|ERROR|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] ?)?")
 _TAIL_BYTES = 64 * 1024
 
 
@@ -54,12 +55,21 @@ def engine_stage(log: Path, *, imports_vllm: bool) -> Stage:
 
 
 def error_lines(log: Path, count: int = 5) -> list[str]:
-    """The last ``count`` lines of a log that speak of an error, or else its last lines; vLLM's prefixes
-    are cut."""
-    lines = [_PREFIX.sub("", line).rstrip() for line in _tail(log).splitlines()]
-    lines = [line for line in lines if line.strip()]
-    errors = [line for line in lines if _ERROR.search(line) and not line.startswith(" ")]
-    return list(dict.fromkeys(errors or lines))[-count:]
+    """What a log says of errors: its last ``count`` such lines and up to three indented ones that explain the
+    last; without any, its last lines. vLLM's prefixes are cut.
+    """
+    lines = [line for line in _tail(log).splitlines() if line.strip()]
+    texts = [_PREFIX.sub("", line).rstrip() for line in lines]
+    errors = [
+        index
+        for index, line in enumerate(lines)
+        if _ERROR.search(line) and not _NO_ERROR.match(line) and not _NO_NEWS.match(texts[index])
+    ]
+    if not errors:
+        return texts[-count:]
+    after = itertools.takewhile(lambda text: text.startswith(" "), texts[errors[-1] + 1 :])
+    said = list(dict.fromkeys(texts[index] for index in errors))[-count:]
+    return [*said, *itertools.islice(after, 3)]
 
 
 def start_error(name: str, found: str, log: Path) -> StartError:
