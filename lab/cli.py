@@ -1,0 +1,275 @@
+"""``pushscope lab``: model, up, load."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import msgspec
+import typer
+from rich.console import Console
+
+from pushscope.lab.deployment import Deployment
+from pushscope.lab.display import LoadDisplay, StartDisplay
+from pushscope.lab.folders import LAB_DIR, lab_dir
+from pushscope.lab.legs import ORDERS, DirectTarget, Order
+from pushscope.lab.load import LoadPlan, ServerTarget, Target, run_load
+from pushscope.lab.model import make_model
+from pushscope.lab.prompts import ARRIVALS, parse_token_count
+from pushscope.lab.readiness import StartError
+from pushscope.lab.results import RequestResult, summarise, summary_text
+from pushscope.lab.router import RouterSpec
+from pushscope.lab.signals import exit_on_sigterm
+from pushscope.lab.spec import prefill_decode
+from pushscope.lab.state import NoLabError, find_lab
+from pushscope.lab.up import LabError, LabPlan, lab, watch_until_interrupted
+
+app = typer.Typer(
+    name="lab",
+    help="A real P/D deployment on this machine: tiny model, vLLM engines, router, load.",
+    no_args_is_help=True,
+)
+
+_errors = Console(stderr=True)
+
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", help=f"Folder of state, model and logs (default: ${LAB_DIR}, else ~/.cache/pushscope)."
+    ),
+]
+
+
+@app.command()
+def model(  # noqa: PLR0917 - options
+    directory: Annotated[Path, typer.Argument(help="Where to write it.")],
+    layers: Annotated[int, typer.Option(min=1)] = 2,
+    hidden: Annotated[int, typer.Option(min=8)] = 128,
+    heads: Annotated[int, typer.Option(min=1)] = 4,
+    kv_heads: Annotated[int, typer.Option(min=1, help="At least as many as ranks.")] = 2,
+    head_dim: Annotated[int, typer.Option(min=8)] = 32,
+    seed: int = 0,
+) -> None:
+    """Make a tiny Qwen3 with random weights, offline."""
+    with _clear_errors():
+        make_model(
+            directory,
+            layers=layers,
+            hidden=hidden,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            seed=seed,
+        )
+    typer.echo(f"{directory}: {layers} layers, {kv_heads} KV heads of {head_dim}, seed {seed}")
+
+
+@app.command()
+def up(  # noqa: PLR0917 - options
+    prefill: Annotated[int, typer.Option(min=1, help="Prefill engines.")] = 1,
+    decode: Annotated[int, typer.Option(min=1, help="Decode engines.")] = 1,
+    tensor_parallel: Annotated[int, typer.Option(min=1, help="Ranks of each engine.")] = 1,
+    model: Annotated[
+        Path | None, typer.Option(help="Model to serve (default: a tiny one, made now).")
+    ] = None,
+    directory: Directory = None,
+    port: Annotated[int, typer.Option(help="Router's port (default: a free one).")] = 0,
+    block_size: Annotated[int, typer.Option(help="Tokens per KV block, a multiple of 32.")] = 32,
+    connector: Annotated[str, typer.Option(help="KV connector.")] = "NixlPushConnector",
+    instrument: Annotated[bool, typer.Option(help="Record transfers with pushscope.")] = True,
+    agent: Annotated[bool, typer.Option(help="Let the engines start pushscope's agent.")] = True,
+    rings: Annotated[
+        Path | None, typer.Option(help="Folder of the recordings (default: pushscope's).")
+    ] = None,
+    multiprocessing: Annotated[
+        bool, typer.Option("--multiprocessing", help="Engine core in a process of its own.")
+    ] = False,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Start each engine as a user would; slower, nothing shared.")
+    ] = False,
+    engine_arg: Annotated[
+        list[str] | None, typer.Option(help="Argument for every engine, as --engine-arg=--max-num-seqs=8.")
+    ] = None,
+) -> None:
+    """Start engines and router, and run until Ctrl-C or SIGTERM."""
+    # Only our connector knows its own options; plain vLLM is left without.
+    options = {"pushscope": {"agent": "auto"}} if instrument and agent else {}
+    specs = prefill_decode(
+        prefill,
+        decode,
+        tensor_parallel_size=tensor_parallel,
+        block_size=block_size,
+        kv_connector=connector,
+        instrumented=instrument,
+        extra_config=options,
+        multiprocessing=True if multiprocessing else None,
+        args=tuple(engine_arg or ()),
+    )
+    plan = LabPlan(
+        directory=directory or lab_dir(),
+        specs=specs,
+        model=model,
+        launch="plain" if plain else "forked",
+        router=RouterSpec(port=port),
+        ring_dir=rings,
+    )
+    console = Console()
+    started = False
+    try:
+        with (
+            _clear_errors(),
+            exit_on_sigterm(),
+            StartDisplay(console) as display,
+            lab(plan, on_progress=display) as deployment,
+        ):
+            display.finish()
+            started = True
+            _say_ready(console, deployment)
+            watch_until_interrupted(deployment)
+    except (KeyboardInterrupt, SystemExit):
+        console.print("The lab is down." if started else "The lab was not started; nothing is left running.")
+        raise typer.Exit(0 if started else 130) from None
+
+
+def _say_ready(console: Console, deployment: Deployment) -> None:
+    urls = [f"{name} {spec.url}" for name, spec in deployment.specs.items()]
+    console.print(f"router   {deployment.router_url}", highlight=False)
+    console.print(f"engines  {', '.join(urls)}", highlight=False, soft_wrap=True)
+    console.print(f"logs     {deployment.log_dir}", highlight=False, soft_wrap=True)
+    console.print("Send requests with `pushscope lab load`; Ctrl-C takes everything down.", highlight=False)
+
+
+@app.command()
+def load(  # noqa: PLR0917 - options
+    requests: Annotated[int | None, typer.Option(help="Number of requests (default: 20).")] = None,
+    duration: Annotated[float | None, typer.Option(help="Seconds in which requests start.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Requests per second, whether or not others are done.")
+    ] = None,
+    arrivals: Annotated[str, typer.Option(help="With --rate: poisson or fixed.")] = "poisson",
+    concurrency: Annotated[int | None, typer.Option(help="Requests in flight, at most (default: 1).")] = None,
+    prompt_tokens: Annotated[str, typer.Option(help="As 200 or 100-400.")] = "200",
+    output_tokens: Annotated[str, typer.Option(help="As 16 or 8-32.")] = "16",
+    seed: Annotated[int | None, typer.Option(help="Same seed, same prompts (default: a new one).")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds for one request.")] = 60.0,
+    stream: Annotated[bool, typer.Option(help="Stream the answers; without, TTFT isn't known.")] = True,
+    direct: Annotated[
+        str | None,
+        typer.Option(metavar="ORDER", help=f"Send both legs without the router: {', '.join(ORDERS)}."),
+    ] = None,
+    delay: Annotated[float, typer.Option(help="With --direct: seconds before the second leg.")] = 0.0,
+    different_ids: Annotated[
+        bool, typer.Option("--different-ids", help="With --direct: ids of P and D that never match.")
+    ] = False,
+    transfer_id: Annotated[
+        bool, typer.Option("--transfer-id", help="With --direct: give both legs a transfer_id.")
+    ] = False,
+    url: Annotated[
+        str | None, typer.Option(help="Router, or a single engine (default: the running lab's).")
+    ] = None,
+    prefill: Annotated[list[str] | None, typer.Option(help="With --direct: URL of a prefill engine.")] = None,
+    decode: Annotated[list[str] | None, typer.Option(help="With --direct: URL of a decode engine.")] = None,
+    directory: Directory = None,
+    json: Annotated[bool, typer.Option("--json", help="Summary and every result as JSON.")] = False,
+) -> None:
+    """Send requests to the running lab, or to --url, and sum up. Exit status 1 if any failed."""
+    with _clear_errors():
+        plan = LoadPlan(
+            num_requests=20 if requests is None and duration is None else requests,
+            duration_s=duration,
+            rate=rate,
+            arrivals=_one_of(arrivals, ARRIVALS, "--arrivals"),
+            concurrency=concurrency,
+            prompt_tokens=parse_token_count(prompt_tokens),
+            output_tokens=parse_token_count(output_tokens),
+            seed=secrets.randbelow(1_000_000) if seed is None else seed,
+            stream=stream,
+            timeout_s=timeout,
+        )
+        target: Target
+        if direct is None:
+            if prefill or decode or different_ids or transfer_id or delay:
+                raise ValueError(
+                    "Expected --direct ORDER with --prefill, --decode, --delay, --different-ids and "
+                    "--transfer-id, found none: the router sends the legs in its own way."
+                )
+            target = ServerTarget(url or _router_url(directory or lab_dir()))
+        else:
+            if url is not None:
+                raise ValueError("Expected --prefill and --decode with --direct, found --url.")
+            order: Order = _one_of(direct, ORDERS, "--direct")
+            prefill_urls, decode_urls = _engine_urls(prefill, decode, directory or lab_dir())
+            target = DirectTarget(
+                prefill_urls,
+                decode_urls,
+                order=order,
+                delay_s=delay,
+                same_id=not different_ids,
+                transfer_id=transfer_id,
+            )
+        results = _run(plan, target)
+    summary = summarise(results, seed=plan.seed)
+    if json:
+        typer.echo(msgspec.json.encode({"summary": summary, "results": results}).decode())
+    else:
+        typer.echo(summary_text(summary))
+    raise typer.Exit(1 if summary.num_failed else 0)
+
+
+def _run(plan: LoadPlan, target: Target) -> list[RequestResult]:
+    """Run the load. Ctrl-C ends it early; what was done by then is summed up."""
+    results: list[RequestResult] = []
+    with LoadDisplay(_errors, plan) as display:
+
+        def take(result: RequestResult) -> None:
+            results.append(result)
+            display(result)
+
+        try:
+            return asyncio.run(run_load(plan, target, on_result=take))
+        except KeyboardInterrupt:
+            _errors.print(f"Interrupted after {len(results)} requests.", highlight=False)
+            return results
+
+
+def _router_url(directory: Path) -> str:
+    url = find_lab(directory).router_url
+    if url is None:
+        raise NoLabError("Expected the running lab to have a router, found none: use --direct or --url.")
+    return url
+
+
+def _engine_urls(
+    prefill: list[str] | None, decode: list[str] | None, directory: Path
+) -> tuple[list[str], list[str]]:
+    """The given engines, or those of the running lab."""
+    if prefill and decode:
+        return prefill, decode
+    if prefill or decode:
+        raise ValueError("Expected both --prefill and --decode, found only one of them.")
+    state = find_lab(directory)
+    return state.urls("prefill"), state.urls("decode")
+
+
+T = TypeVar("T", bound=str)
+
+
+def _one_of(value: str, allowed: Sequence[T], option: str) -> T:
+    for each in allowed:
+        if value == each:
+            return each
+    raise ValueError(f"Expected {option} to be one of {', '.join(allowed)}, found {value!r}.")
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    """Errors that a user can do something about: their sentence, and exit status 2."""
+    try:
+        yield
+    except (ValueError, OSError, ImportError, StartError, LabError, NoLabError) as error:
+        _errors.print(str(error), markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(2) from None

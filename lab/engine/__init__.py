@@ -1,0 +1,1 @@
+"""What runs inside the lab's engine processes. The connector never needs any of it."""

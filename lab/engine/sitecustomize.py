@@ -1,0 +1,7 @@
+"""Python imports this at start-up in every process whose PYTHONPATH has this folder: the lab's engines."""
+
+import os
+
+from pushscope.lab.engine.cures import apply
+
+apply(os.environ)

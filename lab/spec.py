@@ -1,0 +1,112 @@
+"""What an engine of the lab is: its place in the deployment, and the command that starts it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pushscope.lab.environment import engine_environment
+
+HOST = "127.0.0.1"
+SERVED_MODEL_NAME = "lab"
+CONNECTOR_MODULE = "pushscope.connector"
+
+Role = Literal["prefill", "decode", "both"]
+_KV_ROLES: Mapping[Role, str] = {"prefill": "kv_producer", "decode": "kv_consumer", "both": "kv_both"}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """One vLLM engine.
+
+    ``name`` is its name in logs and messages (P1, D1, …). ``role`` is None for an engine that stands alone,
+    without a connector. A port of 0 is chosen by the deployment; TP ranks take the ports above
+    ``side_channel_port``.
+    """
+
+    name: str
+    role: Role | None
+    http_port: int = 0
+    side_channel_port: int = 0
+    tensor_parallel_size: int = 1
+    block_size: int = 32
+    """Tokens per KV block: a multiple of 32 on CPU, and equal on P and D in push mode."""
+    max_model_len: int = 8192
+    kv_cache_bytes: int = 128 << 20
+    instrumented: bool = True
+    """Load the connector class from pushscope; otherwise the engine is plain vLLM."""
+    kv_connector: str = "NixlPushConnector"
+    extra_config: Mapping[str, Any] = field(default_factory=dict)
+    """``kv_connector_extra_config``."""
+    kv_transfer: Mapping[str, Any] = field(default_factory=dict)
+    """More top-level keys of ``--kv-transfer-config``, such as ``kv_load_failure_policy``."""
+    args: Sequence[str] = ()
+    """More arguments for vLLM's API server."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    multiprocessing: bool | None = None
+    """Run the engine core in a process of its own, as vLLM does by default. None: only with tensor
+    parallelism, because with one rank a single process starts faster and leaves more of a small machine to
+    the model."""
+    cured: bool = True
+    """Apply the cures of ``pushscope.lab.engine.cures``."""
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.http_port}"
+
+    @property
+    def separate_core(self) -> bool:
+        """Whether the engine core is a process apart from the API server."""
+        return self.tensor_parallel_size > 1 if self.multiprocessing is None else self.multiprocessing
+
+    def kv_transfer_config(self) -> dict[str, Any] | None:
+        """The value of ``--kv-transfer-config``; None without a role.
+
+        There is never an engine_id in it: an engine that restarts under its old id can't be reached by its
+        peers, which keep the agent of the dead one.
+        """
+        if self.role is None:
+            return None
+        config: dict[str, Any] = {"kv_connector": self.kv_connector, "kv_role": _KV_ROLES[self.role]}
+        if self.instrumented:
+            config["kv_connector_module_path"] = CONNECTOR_MODULE
+        if self.extra_config:
+            config["kv_connector_extra_config"] = dict(self.extra_config)
+        return config | dict(self.kv_transfer)
+
+    def arguments(self, model: Path) -> list[str]:
+        """The command line of the API server, from ``--model`` on."""
+        arguments = ["--model", str(model), "--served-model-name", SERVED_MODEL_NAME]
+        arguments += ["--host", HOST, "--port", str(self.http_port)]
+        arguments += ["--dtype", "float32", "--enforce-eager", "--max-model-len", str(self.max_model_len)]
+        arguments += [
+            "--block-size",
+            str(self.block_size),
+            "--kv-cache-memory-bytes",
+            str(self.kv_cache_bytes),
+        ]
+        arguments += ["--tensor-parallel-size", str(self.tensor_parallel_size)]
+        if self.tensor_parallel_size == 1:
+            # On CPU vLLM would take the executor with worker processes also for one rank.
+            arguments += ["--distributed-executor-backend", "uni"]
+        if config := self.kv_transfer_config():
+            arguments += ["--kv-transfer-config", json.dumps(config)]
+        return arguments + list(self.args)
+
+    def environment(self) -> dict[str, str]:
+        """The whole environment of the engine's processes."""
+        env = engine_environment(cured=self.cured)
+        env["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1" if self.separate_core else "0"
+        if self.role is not None:
+            env["VLLM_NIXL_SIDE_CHANNEL_HOST"] = HOST
+            env["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(self.side_channel_port)
+        return env | dict(self.env)
+
+
+def prefill_decode(prefill: int = 1, decode: int = 1, **common: Any) -> list[EngineSpec]:
+    """Specs P1, P2, … and D1, D2, …; ``common`` are fields that all of them share."""
+    specs = [EngineSpec(name=f"P{n}", role="prefill", **common) for n in range(1, prefill + 1)]
+    return specs + [EngineSpec(name=f"D{n}", role="decode", **common) for n in range(1, decode + 1)]

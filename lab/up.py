@@ -1,0 +1,100 @@
+"""Bring a lab up and keep it up: what ``pushscope lab up`` and the demo share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pushscope.lab.deployment import Deployment
+from pushscope.lab.launch import Launcher, LaunchMode, PlainLauncher, Zygote
+from pushscope.lab.model import is_model, make_model
+from pushscope.lab.readiness import OnProgress
+from pushscope.lab.router import RouterSpec
+from pushscope.lab.spec import EngineSpec
+from pushscope.lab.state import lab_state, remove_state, running_lab, write_state
+
+_WATCH_EVERY_S = 0.5
+
+
+class LabError(RuntimeError):
+    """The lab can't start or can't go on, for a reason that its user can do something about."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabPlan:
+    """A lab to bring up in ``directory``, which gets its state file, its logs and, if none is given, its
+    model."""
+
+    directory: Path
+    specs: Sequence[EngineSpec]
+    model: Path | None = None
+    launch: LaunchMode = "forked"
+    router: RouterSpec | None = RouterSpec()  # noqa: RUF009 - frozen
+    ring_dir: Path | None = None
+
+
+@contextmanager
+def lab(plan: LabPlan, *, on_progress: OnProgress | None = None) -> Iterator[Deployment]:
+    """A lab that is up within the ``with`` block, and known to ``pushscope lab load``.
+
+    Raises LabError if one is up in that directory already, or the model is no model; StartError.
+    """
+    if (other := running_lab(plan.directory)) is not None:
+        raise LabError(
+            f"Expected no running lab in {plan.directory}, found one (process {other.pid}): end it, "
+            "or name another folder with --dir."
+        )
+    plan.directory.mkdir(parents=True, exist_ok=True)
+    model = ensure_model(plan.directory, plan.model)
+    log_dir = plan.directory / "logs" / time.strftime("%Y%m%d-%H%M%S")
+    with ExitStack() as stack:
+        launcher: Launcher = PlainLauncher()
+        if plan.launch == "forked":
+            launcher = stack.enter_context(Zygote())
+        deployment = stack.enter_context(
+            Deployment(
+                plan.specs,
+                model,
+                log_dir=log_dir,
+                router=plan.router,
+                launcher=launcher,
+                ring_dir=plan.ring_dir,
+                on_progress=on_progress,
+            )
+        )
+        write_state(plan.directory, lab_state(deployment))
+        stack.callback(remove_state, plan.directory)
+        yield deployment
+
+
+def ensure_model(directory: Path, model: Path | None) -> Path:
+    """The model to serve: the given one, or the lab's own, which is made if it is missing.
+
+    Raises LabError if the given folder holds no model.
+    """
+    if model is None:
+        model = directory / "model"
+        if not is_model(model):
+            make_model(model)
+    elif not is_model(model):
+        raise LabError(
+            f"Expected a model in {model}, found no config.json: make one with `pushscope lab model {model}`."
+        )
+    return model.absolute()
+
+
+def watch_until_interrupted(deployment: Deployment) -> None:
+    """Sleep until Ctrl-C or SIGTERM.
+
+    Raises LabError when an engine or the router ends by itself.
+    """
+    while True:
+        if dead := deployment.dead():
+            logs = ", ".join(str(deployment.log(name)) for name in dead)
+            raise LabError(
+                f"Expected {', '.join(dead)} to run, found that it ended: its log {logs} may say why."
+            )
+        time.sleep(_WATCH_EVERY_S)
