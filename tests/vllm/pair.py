@@ -91,7 +91,9 @@ class Engine:
         self.scheduler: Any = self.engine.engine_core.engine_core.scheduler
         self.agent: Any = state._KV_CONNECTOR_AGENT
 
-    def add(self, request_id: str, prompt: list[int], max_tokens: int, params: dict[str, Any] | None = None) -> None:
+    def add(
+        self, request_id: str, prompt: list[int], max_tokens: int, params: dict[str, Any] | None = None
+    ) -> None:
         from vllm import SamplingParams
 
         extra = {"kv_transfer_params": params} if params else None

@@ -229,13 +229,14 @@ class TestFallback:
 
 class TestUnusual:
     def test_a_hostile_request_id(self, pair, watcher):
+        lost = sum(r.dropped for r in pair.recorders)
         hostile = "cmpl-\x1b[31m[bold]\u202e" + "x" * 4096 + "-0"
         assert pair.transfer(100, base=hostile) == pair.reference(100)
         (t,) = seen(watcher)
         assert t.outcome is Outcome.DELIVERED
         assert t.base_id.startswith("cmpl-\x1b[31m[bold]")
         assert len(t.p_request or "") < 100
-        assert watcher.snapshot().totals.events_lost == 0
+        assert sum(r.dropped for r in pair.recorders) == lost
 
     def test_an_expired_lease(self, pair, watcher):
         pair.prefill("cmpl-nobody-0", pair.prompt(100))
