@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
+from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.ring import DEFAULT_BYTES, default_folder
 
 
-class OptionsError(ValueError):
+class OptionsError(PushscopeError):
     """The configuration cannot be used; the message names the key, what was expected and what was found."""
 
 

@@ -14,6 +14,7 @@ from zlib import crc32
 
 import msgspec
 
+from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.events import Origin
 from pushscope.telemetry.source import Reading, RingState
 
@@ -23,7 +24,7 @@ _MAX_FRAME_BYTES: Final = 256 << 20
 _QUIET_NS: Final = 1_000_000_000
 
 
-class RecordingError(Exception):
+class RecordingError(PushscopeError):
     """A recording cannot be read or written; the message says what was expected, found, and what to do."""
 
 

@@ -44,6 +44,7 @@ from zlib import crc32
 
 import msgspec
 
+from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.events import MAX_EVENT_BYTES, VOCABULARY_VERSION, Origin
 
 MAGIC: Final = b"PUSHSCOP"
@@ -65,7 +66,7 @@ _LOOK_AHEAD: Final = 64
 _ROOM_FOR_OTHERS: Final = 1 << 30
 
 
-class RingError(Exception):
+class RingError(PushscopeError):
     """A ring or its folder cannot be used; the message says what was expected, found, and what to do."""
 
 

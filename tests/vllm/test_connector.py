@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 
 import pytest
+
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.source import RingsSource
 from pushscope.telemetry.transfer import Outcome, Stage, Transfer
@@ -164,7 +165,7 @@ class TestFallback:
 
     @pytest.fixture
     def connector(self, monkeypatch):
-        import pushscope.connector as connector
+        from pushscope import connector
 
         monkeypatch.delitem(connector.__dict__, "NixlPushConnector", raising=False)
         return connector

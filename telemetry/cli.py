@@ -1,0 +1,150 @@
+"""Commands that need nothing but telemetry, and what all reading commands share."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from pushscope.telemetry.errors import PushscopeError
+from pushscope.telemetry.recorder import SWITCH_NAME
+from pushscope.telemetry.recording import RecordingSource, RecordingWriter
+from pushscope.telemetry.ring import default_folder, opened_folder
+from pushscope.telemetry.source import RingsSource, Source
+from pushscope.telemetry.units import byte_count, duration
+
+app = typer.Typer()
+
+POLL_S = 0.05
+_QUIET_LINE_S = 10.0
+
+RingFolder = Annotated[
+    Path | None,
+    typer.Option("--rings", metavar="DIR", help="Folder of rings (default: $PUSHSCOPE_DIR, else /dev/shm/pushscope-UID)."),
+]
+Replay = Annotated[
+    Path | None, typer.Option("--replay", metavar="FILE", help="Read a recording instead of this host's engines.")
+]
+
+
+def open_source(replay: Path | None = None, rings: Path | None = None) -> Source:
+    """The source that a reading command was told of. Raises PushscopeError for a recording that is none."""
+    return RecordingSource(replay) if replay is not None else RingsSource(rings or default_folder())
+
+
+@contextmanager
+def sentences() -> Iterator[None]:
+    """Turns an error that is a sentence into just that sentence, and exit code 2."""
+    try:
+        yield
+    except PushscopeError as e:
+        Console(stderr=True).print(Text(f"pushscope: {e}"), soft_wrap=True)
+        raise typer.Exit(2) from None
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set, so that a command can end in order."""
+    stop = threading.Event()
+    before: dict[signal.Signals, Any] = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, lambda *_: stop.set())
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@app.command()
+def record(
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="A new file; never overwritten.")],
+    seconds: Annotated[float | None, typer.Option("--for", metavar="SECONDS", min=0, help="Stop by itself.")] = None,
+    rings: RingFolder = None,
+) -> None:
+    """Record what this host's engines say, until Ctrl-C. Every reading command replays it with --replay."""
+    with sentences(), stopped_by_signals() as stop:
+        source = open_source(None, rings)
+        writer = RecordingWriter(output)
+        try:
+            _record(source, writer, stop, seconds)
+        finally:
+            writer.close()
+            source.close()
+    typer.echo(f"{output}: {writer.num_events:,} events, {byte_count(writer.num_bytes)}")
+
+
+def _record(source: Source, writer: RecordingWriter, stop: threading.Event, seconds: float | None) -> None:
+    began = time.monotonic()
+    with _progress() as say:
+        while not stop.is_set():
+            reading = source.poll()
+            if reading is None:
+                return
+            writer.write(reading)
+            elapsed = time.monotonic() - began
+            if seconds is not None and elapsed >= seconds:
+                return
+            alive = sum(ring.alive for ring in reading.rings)
+            lost = sum(ring.lost + ring.torn for ring in reading.rings)
+            say(
+                f"recording {duration(int(elapsed) * 10**9)} · {alive} of {len(reading.rings)} rings live · "
+                f"{writer.num_events:,} events · {byte_count(writer.num_bytes)} · {lost:,} lost"
+                + "".join(f"\n{notice}" for notice in reading.notices)
+            )
+            stop.wait(POLL_S)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Says what is going on: one line in place on a terminal, else a line every ten seconds."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with Live(console=console, transient=True, refresh_per_second=4) as live:
+            yield lambda line: live.update(Text(line))
+        return
+    said_at = -_QUIET_LINE_S
+
+    def say(line: str) -> None:
+        nonlocal said_at
+        if time.monotonic() - said_at >= _QUIET_LINE_S:
+            said_at = time.monotonic()
+            print(line, file=sys.stderr, flush=True)
+
+    yield say
+
+
+class Switch(StrEnum):
+    """Whether engines record."""
+
+    ON = "on"
+    OFF = "off"
+
+
+@app.command()
+def recording(to: Annotated[Switch, typer.Argument(help="on or off")], rings: RingFolder = None) -> None:
+    """Switch recording on or off in all engines that use the ring folder; they notice within a second."""
+    folder = rings or default_folder()
+    flag = folder / SWITCH_NAME
+    with sentences(), opened_folder(folder):
+        try:
+            if to is Switch.OFF:
+                flag.touch(mode=0o600)
+            else:
+                flag.unlink(missing_ok=True)
+        except OSError as e:
+            raise PushscopeError(
+                f"cannot switch recording {to.value} in {folder}: {e.strerror}; run it as the engines' user"
+            ) from e
+    typer.echo(f"recording is {to.value} for engines that use {folder}")
