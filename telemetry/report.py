@@ -1,13 +1,14 @@
 """What a set of transfers amounts to: where their time went, per stage and per rank, and what was not seen.
 
-``summarize`` is a pure fold of transfers into a frozen ``Report``, ``report_json`` writes it down; the tables are
-in ``pushscope.tui.report_view``.
+``summarize`` is a pure fold of transfers into a frozen ``Report``, ``report_json`` writes it down; the tables
+are in ``pushscope.tui.report_view``.
 
 *Exposed* is what the first token waited for: the window from *blocks staged* at P to *decode scheduled* at D,
 known only for a transfer that was observed on both sides up to its end. The part of a stage that lies in its
-transfer's window is exposed, the rest hidden; a stage of a transfer without a window is neither (``unsplit_s``).
-Ranks work side by side, so the exposed seconds of a stage are rank-seconds and may add up to more than the
-window; the *critical path* is disjoint, and ``path_share`` says which part of all exposed time went into a stage.
+transfer's window is exposed, the rest hidden; a stage of a transfer without a window is neither
+(``unsplit_s``). Ranks work side by side, so the exposed seconds of a stage are rank-seconds and may add up to
+more than the window; the *critical path* is disjoint, and ``path_share`` says which part of all exposed time
+went into a stage.
 """
 
 from __future__ import annotations
@@ -280,7 +281,7 @@ def _missing(transfer: Transfer) -> Iterator[tuple[Stage, str]]:
 def _why_missing(stage: Stage, transfer: Transfer) -> str:
     # Pull: D itself reads, so all of its stages are D's.
     needs = {"D"} if transfer.mode == "pull" or stage in _D_STAGES else {"P"} if stage in _P_STAGES else set()
-    if stage in _BOTH_STAGES or stage is Stage.WIRE and transfer.mode != "pull":
+    if stage in _BOTH_STAGES or (stage is Stage.WIRE and transfer.mode != "pull"):
         needs = {"P", "D"}
     absent = sorted(needs - set(transfer.sides))
     if absent:

@@ -61,12 +61,12 @@ def duration(seconds: float | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """How long something has lasted: as ``duration`` below ten seconds, then ``42 s``, ``4m05s``, ``2h03m``."""
+    """How long something lasts: as ``duration`` below ten seconds, then ``42 s``, ``4m05s``, ``2h03m``."""
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
     if seconds < 9.995:
         return duration(seconds)
-    whole = int(seconds)
+    whole = round(seconds)
     if whole < _MINUTE:
         return f"{whole} s"
     if whole < _HOUR:
@@ -77,7 +77,7 @@ def age(seconds: float | None) -> str:
 
 
 def size(num_bytes: float | None) -> str:
-    """Bytes with three significant digits in binary units: ``512 B``, ``1.50 KiB``, ``12.0 MiB``, ``3.20 GiB``."""
+    """Bytes with three significant digits in binary units: ``512 B``, ``1.50 KiB``, ``12.0 MiB``."""
     if num_bytes is None or not math.isfinite(num_bytes):
         return UNKNOWN
     if num_bytes < 0:
@@ -131,7 +131,8 @@ def clean(text: str, limit: int | None = None) -> str:
 
     Escape sequences, control characters (C0 and C1), format characters (bidirectional overrides, zero-width
     characters, tags), surrogates and unassigned code points are dropped; a run of line breaks or tabs becomes
-    one space. Rich and Textual markup is *not* touched: draw the result as ``rich.text.Text``, never as markup.
+    one space. Rich and Textual markup is *not* touched: draw the result as ``rich.text.Text``, never as
+    markup.
     """
     if not (text.isascii() and text.isprintable()):
         text = _BREAKS.sub(" ", _ESCAPES.sub("", text))
@@ -142,7 +143,7 @@ def clean(text: str, limit: int | None = None) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """``clean`` text, cut in the middle to ``limit`` cells: the tail of an id is what tells it from others."""
+    """``clean`` text, cut in the middle to ``limit`` cells: an id differs from others in its tail."""
     text = clean(text)
     if cell_len(text) <= limit:
         return text

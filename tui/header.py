@@ -47,7 +47,7 @@ def totals_pieces(totals: Totals) -> list[Cell]:
 
 
 def engine_piece(engine: Engine) -> Cell:
-    """``P1 prefill node-a/4101 alive``: name, side, host and pid (``+2``: further processes), and its state."""
+    """``P1 prefill node-a/4101+2 alive``: name, side, host and pid, further processes, and its state."""
     side = _SIDES.get(engine.side, units.clean(engine.side, 16))
     where = units.clean(engine.host, 24) or "?"
     if engine.processes:

@@ -1,4 +1,4 @@
-"""Plain words for when there is no table to draw: nothing found, the source failed, the terminal is too small."""
+"""Plain words for when there is no table to draw: nothing found, a source that failed, a small terminal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def no_engines(source: str) -> Text:
         " 2. PUSHSCOPE_DIR, if set, is the same here and there (also in containers:\n"
         "    the folder must be shared).\n"
         " 3. It runs on this host, as the same user as this program.\n\n"
-        "'pushscope doctor' looks at all of this. This page goes on looking."
+        "'pushscope doctor' looks at all of this."
     )
 
 

@@ -33,7 +33,7 @@ class Selection:
 def select(
     kind: TableKind, snapshot: Snapshot, sort: Sort, text: str = "", limit: int = ROW_LIMIT
 ) -> Selection:
-    """The first ``limit`` transfers of a table that contain ``text`` in a request id or an engine's name or id."""
+    """The first ``limit`` transfers of a table with ``text`` in a request id or an engine's name or id."""
     everything = kind.rows(snapshot)
     rows = _matching(everything, snapshot, text) if text else everything
     key = sort.key

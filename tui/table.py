@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import Binding
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -52,7 +52,7 @@ class TransferTable(ScrollView, can_focus=True):
         self._sort = 0
         self._cursor = 0
         self._held: tuple[str | None, str | None, int] | None = None
-        """The transfer under a cursor that was moved; None while it rests on the first row, whichever that is."""
+        """The transfer under a moved cursor; None while it rests on the first row, whichever that is."""
         self._fitted: tuple[Fitted, ...] = ()
         self._fitted_width = -1
 

@@ -1,4 +1,4 @@
-"""The three tables of transfers: their columns, the orders they can be sorted in, and what their cells say."""
+"""The three tables of transfers: their columns, their orders, and what their cells say."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def identity(transfer: Transfer) -> tuple[str | None, str | None, int]:
 def route(transfer: Transfer, snapshot: Snapshot, width: int = 36) -> str:
     """``P1 -> D1``: the short names of the engines, ``?`` for one that isn't known yet.
 
-    If that is longer than ``width``, the longer name is cut (an engine that isn't observed has no short name).
+    If that is longer than ``width``, the longer name is cut (an unobserved engine has no short name).
     """
     arrow = " -> "
     room = max(width - len(arrow), 2)
@@ -97,7 +97,7 @@ def seen(transfer: Transfer) -> str:
 
 
 def stage_time(transfer: Transfer, stage: Stage) -> str:
-    """How long a stage took on its slowest rank; ``≤`` marks an upper bound; ``-`` was not seen or is open."""
+    """How long a stage took on its slowest rank; ``≤`` is an upper bound, ``-`` was not seen or is open."""
     ended = [s for s in transfer.stages if s.stage is stage and s.end_ns is not None]
     if not ended:
         return units.UNKNOWN

@@ -276,10 +276,11 @@ def nothing_found() -> Snapshot:
 def engine_gone() -> Snapshot:
     """D died under load: its transfers are lost, its events partly too."""
     snapshot = busy()
+    outcomes = {"delivered": 1240, "lost": 9}
     return msgspec.structs.replace(
         snapshot,
         engines=(*ENGINES[:2], engine("D1", D1, "D", 5101, alive=False)),
-        totals=msgspec.structs.replace(snapshot.totals, events_lost=1532, outcomes={"delivered": 1240, "lost": 9}),
+        totals=msgspec.structs.replace(snapshot.totals, events_lost=1532, outcomes=outcomes),
         notices=("D1 ended 4.2 s ago without closing its ring: 9 transfers to it are lost.",),
     )
 

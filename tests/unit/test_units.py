@@ -34,7 +34,16 @@ def test_durations_have_three_digits_and_the_unit_that_fits(seconds: float | Non
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(None, "-"), (0.42, "420 ms"), (9.99, "9.99 s"), (9.996, "9 s"), (59.9, "59 s"), (245, "4m05s"), (7384, "2h03m"), (273600, "3d04h")],
+    [
+        (None, "-"),
+        (0.42, "420 ms"),
+        (9.99, "9.99 s"),
+        (9.996, "10 s"),
+        (59.4, "59 s"),
+        (245, "4m05s"),
+        (7384, "2h03m"),
+        (273600, "3d04h"),
+    ],
 )
 def test_ages_lose_digits_as_they_grow(seconds: float | None, shown: str) -> None:
     assert units.age(seconds) == shown
@@ -42,15 +51,26 @@ def test_ages_lose_digits_as_they_grow(seconds: float | None, shown: str) -> Non
 
 @pytest.mark.parametrize(
     ("num_bytes", "shown"),
-    [(None, "-"), (0, "0 B"), (999, "999 B"), (1000, "0.98 KiB"), (1536, "1.50 KiB"), (12 << 20, "12.0 MiB"), (1023 << 20, "1.00 GiB"), (3 << 50, "3.00 PiB")],
+    [
+        (None, "-"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "0.98 KiB"),
+        (1536, "1.50 KiB"),
+        (12 << 20, "12.0 MiB"),
+        (1023 << 20, "1.00 GiB"),
+        (3 << 50, "3.00 PiB"),
+    ],
 )
 def test_bytes_use_binary_units(num_bytes: float | None, shown: str) -> None:
     assert units.size(num_bytes) == shown
 
 
 def test_counts_rates_and_shares() -> None:
-    assert [units.count(n) for n in (None, 0, 1234, 12_345_678, 4_560_000_000)] == ["-", "0", "1,234", "12.3 M", "4.56 G"]
-    assert [units.rate(r) for r in (None, 0, 0.25, 12.34, 1234)] == ["-", "0/s", "0.25/s", "12.3/s", "1,234/s"]
+    assert [units.count(n) for n in (None, 0, 1234, 12_345_678)] == ["-", "0", "1,234", "12.3 M"]
+    assert units.count(4_560_000_000) == "4.56 G"
+    assert [units.rate(r) for r in (None, 0, 0.25, 12.34)] == ["-", "0/s", "0.25/s", "12.3/s"]
+    assert units.rate(1234) == "1,234/s"
     assert units.byte_rate(1.5 * 2**30) == "1.50 GiB/s"
     assert [units.share(s) for s in (None, 0, 0.001, 0.421, 1)] == ["-", "0%", "<1%", "42%", "100%"]
 
