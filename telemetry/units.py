@@ -76,6 +76,12 @@ def age(seconds: float | None) -> str:
     return f"{whole // _DAY}d{whole % _DAY // _HOUR:02d}h"
 
 
+def coarse_age(seconds: float) -> str:
+    """An age in whole seconds: ``0 s``, ``4 s``, ``4m05s``; for what is told once a second."""
+    whole = round(seconds)
+    return f"{whole} s" if whole < 10 else age(whole)
+
+
 def size(num_bytes: float | None) -> str:
     """Bytes with three significant digits in binary units: ``512 B``, ``1.50 KiB``, ``12.0 MiB``."""
     if num_bytes is None or not math.isfinite(num_bytes):

@@ -9,8 +9,9 @@ from rich.text import Text
 from textual import events, on
 from textual.app import App, ComposeResult
 from textual.binding import Binding
-from textual.containers import VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
 from textual.message import Message
+from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
 
 from pushscope.telemetry import units
@@ -103,7 +104,9 @@ class TopApp(App[None]):
         yield TransferTable(IN_FLIGHT, id="in-flight")
         yield TransferTable(WAITING, id="waiting")
         yield TransferTable(RECENT, id="recent")
-        yield Input(placeholder="request id or engine", id="filter")
+        with Horizontal(id="filter-line"):
+            yield Static("filter (enter keeps, esc clears):", markup=False)
+            yield Input(placeholder="request id or engine", id="filter")
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -154,14 +157,13 @@ class TopApp(App[None]):
             self.focused.next_sort()
 
     def action_filter(self) -> None:
-        field = self.query_one("#filter", Input)
-        field.display = True
-        field.focus()
+        self._main.add_class("filtering")
+        self.query_one("#filter", Input).focus()
 
     def action_clear_filter(self) -> None:
         field = self.query_one("#filter", Input)
         field.value = ""
-        field.display = False
+        self._main.remove_class("filtering")
         if field.has_focus or self.focused is None:
             self.query_one("#in-flight").focus()
 
@@ -171,11 +173,15 @@ class TopApp(App[None]):
 
     @on(Input.Submitted, "#filter")
     def filter_kept(self) -> None:
-        field = self.query_one("#filter", Input)
-        field.display = bool(field.value)
+        self._main.set_class(bool(self.query_one("#filter", Input).value), "filtering")
         self.query_one("#in-flight").focus()
 
     # --- drawing
+
+    @property
+    def _main(self) -> Screen[object]:
+        # Not the top screen: the help overlay may lie above.
+        return self.screen_stack[0]
 
     def _catch_up(self) -> None:
         self._shown = self._newest
@@ -186,13 +192,13 @@ class TopApp(App[None]):
         """Draw everything from what is shown; the widgets keep nothing of their own but cursor and sort."""
         width, height = self.size
         small = width < pages.MIN_WIDTH or height < pages.MIN_HEIGHT
-        self.screen_stack[0].set_class(small, "small")
-        self.screen_stack[0].set_class(height < _SHORT, "short")
+        self._main.set_class(small, "small")
+        self._main.set_class(height < _SHORT, "short")
         if small:
             self._put("#small", pages.too_small(width, height))
             return
         page = self._page()
-        self.screen_stack[0].set_class(page is not None, "page")
+        self._main.set_class(page is not None, "page")
         if page is not None:
             self._put("#page", page)
         self._draw_state()
@@ -205,7 +211,9 @@ class TopApp(App[None]):
         return pages.no_engines(self._source()) if pages.is_empty(self._shown) else None
 
     def _draw_state(self) -> None:
-        self._put("#state", header.state_line(self._source(), self._state(), self.size.width))
+        colour = not self.no_color
+        line = header.state_line(self._source(), self._state(), self.size.width, colour=colour)
+        self._put("#state", line)
 
     def _state(self) -> Cell:
         now = self._clock()
@@ -213,40 +221,43 @@ class TopApp(App[None]):
             new = 0
             if self._newest is not None and self._shown is not None:
                 new = max(0, self._newest.totals.transfers - self._shown.totals.transfers)
-            shown = units.age(round(now - self._shown_at, 1))
+            shown = units.coarse_age(now - self._shown_at)
             return Cell(f"PAUSED, {units.count(new)} new, shown is {shown} old", "warn")
         if self._error:
             return Cell("SOURCE ERROR, trying again", "bad")
         silent_s = now - self._newest_at
         if silent_s > max(STALE_AFTER_S, 10 * self._refresh_s):
-            return Cell(f"STALE: nothing from the source for {units.age(silent_s)}", "bad")
+            return Cell(f"STALE: nothing from the source for {units.coarse_age(silent_s)}", "bad")
         return Cell("live" if self._shown is not None else "starting")
 
     def _draw_header(self, width: int, height: int) -> None:
-        shown = self._shown
+        shown, colour = self._shown, not self.no_color
         if shown is not None:
-            self._put("#totals", header.flow(header.totals_pieces(shown.totals), width))
+            self._put("#totals", header.flow(header.totals_pieces(shown.totals), width, colour=colour))
             # One column less: the scrollbar, if the engines need one.
-            self._put("#engine-lines", header.flow(header.engine_pieces(shown.engines), width - 1))
+            engines = header.engine_pieces(shown.engines)
+            self._put("#engine-lines", header.flow(engines, width - 1, colour=colour))
         notices = self._notices()
-        self.screen_stack[0].query_one("#notices").display = bool(notices)
+        self._main.set_class(bool(notices), "noticed")
         if notices:
-            self._put("#notices", header.notice_lines(notices, width, 4 if height >= _TALL else 2))
+            limit = 4 if height >= _TALL else 2
+            self._put("#notices", header.notice_lines(notices, width, limit, colour=colour))
 
     def _draw_tables(self) -> None:
         if self._shown is not None:
-            text = self.screen_stack[0].query_one("#filter", Input).value.strip()
-            for table in self.screen_stack[0].query(TransferTable):
+            text = self._main.query_one("#filter", Input).value.strip()
+            for table in self._main.query(TransferTable):
                 table.show(self._shown, text)
 
     def _notices(self) -> tuple[str, ...]:
-        of_source = () if self._shown is None else self._shown.notices
-        return (f"The source failed: {self._error}", *of_source) if self._error else of_source
+        if self._shown is None:
+            return ()  # if the source failed, the whole page says so
+        failed = (f"The source failed: {self._error}",) if self._error else ()
+        return (*failed, *self._shown.notices)
 
     def _source(self) -> str:
         label = self._source_label or (self._shown.source if self._shown is not None else "")
         return units.clean(label)
 
     def _put(self, selector: str, text: Text) -> None:
-        # Not the top screen's widget: the help overlay may lie above.
-        self.screen_stack[0].query_one(selector, Static).update(text)
+        self._main.query_one(selector, Static).update(text)

@@ -14,11 +14,9 @@ from pushscope.telemetry import units
 from pushscope.telemetry.snapshot import Engine, Totals
 from pushscope.telemetry.transfer import Outcome
 from pushscope.tui.columns import Cell
+from pushscope.tui.tones import tone_style
 
 BETWEEN = " · "
-
-STYLES = {"": "", "dim": "dim", "good": "green", "warn": "bold yellow", "bad": "bold red"}
-"""Rich styles by tone."""
 
 _SIDES = {"P": "prefill", "D": "decode", "PD": "prefill+decode"}
 _ALWAYS_SHOWN = (Outcome.DELIVERED, Outcome.FAILED)
@@ -62,7 +60,7 @@ def engine_pieces(engines: Sequence[Engine]) -> list[Cell]:
     return sorted((engine_piece(engine) for engine in engines), key=lambda piece: not piece.tone)
 
 
-def flow(pieces: Iterable[Cell], width: int) -> Text:
+def flow(pieces: Iterable[Cell], width: int, *, colour: bool = True) -> Text:
     """Pieces side by side, in as many lines as they need; a piece longer than a line is cut."""
     text = Text()
     used = 0
@@ -74,12 +72,12 @@ def flow(pieces: Iterable[Cell], width: int) -> Text:
         if used:
             text.append(BETWEEN, "dim")
             used += len(BETWEEN)
-        text.append(words, STYLES[piece.tone])
+        text.append(words, tone_style(piece.tone, colour=colour))
         used += cell_len(words)
     return text
 
 
-def state_line(source: str, state: Cell, width: int) -> Text:
+def state_line(source: str, state: Cell, width: int, *, colour: bool = True) -> Text:
     """The first line: the program, what it reads, and, at the right, whether it is live."""
     left = "pushscope top"
     room = width - cell_len(state.text) - 2
@@ -88,10 +86,10 @@ def state_line(source: str, state: Cell, width: int) -> Text:
     left = units.clean(left, room)
     text = Text(left, "bold")
     text.append(" " * max(width - cell_len(left) - cell_len(state.text), 1))
-    return text.append(state.text, STYLES[state.tone] or "bold")
+    return text.append(state.text, tone_style(state.tone, colour=colour) or "bold")
 
 
-def notice_lines(notices: Sequence[str], width: int, limit: int) -> Text:
+def notice_lines(notices: Sequence[str], width: int, limit: int, *, colour: bool = True) -> Text:
     """Up to ``limit`` notices, each cut to one line; the last line says how many more there are."""
     shown = list(notices[:limit])
     more = len(notices) - len(shown)
@@ -99,7 +97,7 @@ def notice_lines(notices: Sequence[str], width: int, limit: int) -> Text:
     lines = [units.clean("! " + notice, width) for notice in shown]
     if more:
         lines[-1] = units.clean("! " + shown[-1], width - len(ending)) + ending
-    return Text("\n".join(lines), STYLES["warn"])
+    return Text("\n".join(lines), tone_style("warn", colour=colour))
 
 
 def _engine_state(engine: Engine) -> tuple[str, str]:

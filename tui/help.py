@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -17,7 +19,7 @@ KEYS = (
     ("tab, shift+tab", "next, previous table"),
     ("up, down, j, k", "move the cursor; it stays on its transfer"),
     ("pgup, pgdn, g, G", "a page up or down, first row, last row"),
-    ("/", "filter by request id or engine; enter keeps it, esc clears it"),
+    ("/", "filter by request id or engine (esc clears it)"),
     ("s", "sort the focused table by the next order"),
     ("space", "pause the screen; reading goes on"),
     ("?", "this page"),
@@ -25,12 +27,12 @@ KEYS = (
 )
 
 WORDS = (
-    ("P -> D", "from the prefill engine to the decode engine; ? is not known yet"),
+    ("P -> D", "prefill engine to decode engine; ? is not known yet"),
     ("age, since", "how long it has been in its present stage"),
     ("ranks", "notifications counted, of those expected"),
     ("seen", "P only, D only: the other engine isn't observed here"),
-    ("first", "who was first at the rendezvous: D's registration or P's blocks"),
-    ("exposed", "blocks staged at P -> decode scheduled at D: what the first token waited"),
+    ("first", "at the rendezvous: D's registration, or P's blocks"),
+    ("exposed", "what the first token waited: blocks staged at P -> decode scheduled at D"),
     ("regist. ... wake", "the time of each stage, on its slowest rank"),
     ("≤", "an upper bound: only P was observed"),
     ("-", "not observed"),
@@ -49,26 +51,25 @@ class HelpScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help"):
-            yield Static(help_text(self._notices))
+            yield Static(help_page(self._notices))
 
 
-def help_text(notices: Sequence[str]) -> Text:
-    """The page as text."""
-    text = Text()
+def help_page(notices: Sequence[str]) -> Group:
+    """The page, as wide as it is given room."""
+    parts: list[RenderableType] = []
     if notices:
-        text.append("Notices\n", "bold underline")
-        for notice in notices:
-            text.append(f"! {clean(notice)}\n")
-        text.append("\n")
-    text.append("Keys\n", "bold underline")
-    _definitions(text, KEYS)
-    text.append("\nWords\n", "bold underline")
-    _definitions(text, WORDS)
-    text.append("\nesc closes this page", "dim")
-    return text
+        parts += [_heading("Notices"), *(Text(f"! {clean(notice)}") for notice in notices), Text()]
+    parts += [_heading("Keys"), _definitions(KEYS), Text()]
+    parts += [_heading("Words"), _definitions(WORDS), Text(), Text("esc closes this page", "dim")]
+    return Group(*parts)
 
 
-def _definitions(text: Text, pairs: Sequence[tuple[str, str]]) -> None:
+def _heading(words: str) -> Text:
+    return Text(words, "bold underline")
+
+
+def _definitions(pairs: Sequence[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
     for name, meaning in pairs:
-        text.append(f"{name:<18}", "bold")
-        text.append(f"{meaning}\n")
+        table.add_row(Text(name, "bold", no_wrap=True), Text(meaning))
+    return table

@@ -14,6 +14,7 @@ from pushscope.tui import header, pages
 from pushscope.tui.columns import GAP, Cell, fit, put
 from pushscope.tui.selection import select
 from pushscope.tui.tables import KINDS, TableKind
+from pushscope.tui.tones import tone_style
 
 ROW_LIMIT = 50
 """Rows of each table; what lies beyond is a number."""
@@ -36,7 +37,7 @@ def snapshot_json(snapshot: Snapshot) -> bytes:
 
 def _lines(snapshot: Snapshot, width: int, limit: int) -> Iterator[Text]:
     for notice in snapshot.notices:
-        yield Text(units.clean(f"! {notice}"), header.STYLES["warn"])
+        yield Text(units.clean(f"! {notice}"), tone_style("warn"))
     if pages.is_empty(snapshot):
         yield pages.no_engines(snapshot.source)
         return
@@ -62,7 +63,7 @@ def _table(kind: TableKind, snapshot: Snapshot, width: int, limit: int) -> Itera
             cell = f.column.cell(transfer, snapshot, f.width)
             if position:
                 row.append(gap)
-            row.append(put(cell.text, f.width, right=f.column.right), header.STYLES[cell.tone])
+            row.append(put(cell.text, f.width, right=f.column.right), tone_style(cell.tone))
         yield row
     if selection.more:
         yield Text(selection.more)

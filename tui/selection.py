@@ -52,6 +52,7 @@ def _matching(transfers: tuple[Transfer, ...], snapshot: Snapshot, text: str) ->
         or (t.p_request is not None and wanted in t.p_request.lower())
         or t.p_engine in engines
         or t.d_engine in engines
-        or (t.p_engine is not None and wanted in t.p_engine.lower())
-        or (t.d_engine is not None and wanted in t.d_engine.lower())
+        # An engine id only from its start: a UUID contains nearly every pair of digits somewhere.
+        or (t.p_engine is not None and t.p_engine.lower().startswith(wanted))
+        or (t.d_engine is not None and t.d_engine.lower().startswith(wanted))
     )

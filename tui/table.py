@@ -16,19 +16,12 @@ from pushscope.telemetry.units import count
 from pushscope.tui.columns import GAP, Fitted, fit, put
 from pushscope.tui.selection import Selection, select
 from pushscope.tui.tables import TableKind, identity
+from pushscope.tui.tones import tone_style
 
 HEAD_LINES = 2
 """The title and the column titles, which don't scroll."""
 MARK = 2
 """Cells at the left that mark the row of the cursor."""
-
-TONES = {
-    "": Style(),
-    "dim": Style(dim=True),
-    "good": Style(color="green"),
-    "warn": Style(color="yellow", bold=True),
-    "bad": Style(color="red", bold=True),
-}
 
 
 class TransferTable(ScrollView, can_focus=True):
@@ -191,12 +184,13 @@ class TransferTable(ScrollView, can_focus=True):
         at_cursor = self.has_focus and row == self._cursor
         if at_cursor:
             base = base + Style(reverse=True)
+        colour = not self.app.no_color
         segments = [Segment("> " if at_cursor else "  ", base)]
         for position, fitted in enumerate(self._fitted):
             cell = fitted.column.cell(transfer, snapshot, fitted.width)
             gap = " " * GAP if position < len(self._fitted) - 1 else ""
             text = put(cell.text, fitted.width, right=fitted.column.right)
-            segments.append(Segment(text + gap, base + TONES[cell.tone]))
+            segments.append(Segment(text + gap, base + tone_style(cell.tone, colour=colour)))
         return _strip(segments, width, base)
 
 

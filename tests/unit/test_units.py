@@ -66,6 +66,10 @@ def test_bytes_use_binary_units(num_bytes: float | None, shown: str) -> None:
     assert units.size(num_bytes) == shown
 
 
+def test_a_coarse_age_has_whole_seconds() -> None:
+    assert [units.coarse_age(s) for s in (0.2, 4.4, 9.7, 245.0)] == ["0 s", "4 s", "10 s", "4m05s"]
+
+
 def test_counts_rates_and_shares() -> None:
     assert [units.count(n) for n in (None, 0, 1234, 12_345_678)] == ["-", "0", "1,234", "12.3 M"]
     assert units.count(4_560_000_000) == "4.56 G"
