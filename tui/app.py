@@ -118,6 +118,11 @@ class TopApp(App[None]):
     def on_unmount(self) -> None:
         self._feed.stop()
 
+    @property
+    def shows_something(self) -> bool:
+        """Whether the source has answered, be it with an error."""
+        return self._shown is not None or bool(self._error)
+
     # --- what comes in
 
     def _tell(self, message: Message) -> None:
@@ -138,7 +143,8 @@ class TopApp(App[None]):
         self._draw()
 
     def on_resize(self, _: events.Resize) -> None:
-        self._draw()
+        # Later: Textual's own handler, which comes after this one, sets the new size.
+        self.call_later(self._draw)
 
     # --- keys
 

@@ -97,7 +97,9 @@ def test_the_window_ends_when_decode_is_scheduled_and_is_as_long_as_the_exposed_
         (120, 120, (0, 0)),
     ],
 )
-def test_a_stage_is_split_at_the_borders_of_the_window(start: int, end: int, expected: tuple[int, int]) -> None:
+def test_a_stage_is_split_at_the_borders_of_the_window(
+    start: int, end: int, expected: tuple[int, int]
+) -> None:
     assert split(StageTime(Stage.WIRE, start, end), (100, 160)) == expected
 
 
@@ -127,7 +129,8 @@ def test_exposed_and_hidden_time_of_each_stage() -> None:
 
 def test_percentiles_of_a_stage_are_nearest_rank() -> None:
     transfers = [
-        transfer(stages=(StageTime(Stage.SUBMIT, 0, ms * MS, R0, R0),), exposed_ns=None) for ms in range(1, 101)
+        transfer(stages=(StageTime(Stage.SUBMIT, 0, ms * MS, R0, R0),), exposed_ns=None)
+        for ms in range(1, 101)
     ]
     times = summarize(transfers).stages[0].times
     assert (times.count, times.p50_s, times.p90_s, times.p99_s, times.max_s) == (100, 0.05, 0.09, 0.099, 0.1)
@@ -146,7 +149,10 @@ def test_upper_bounds_are_kept_apart_from_measured_times() -> None:
     bound = StageTime(Stage.WIRE, 0, 50 * MS, R0, R0, upper_bound=True)
     report = summarize([transfer(), transfer(stages=(bound,), exposed_ns=None, sides=("P",))])
     wires = [s for s in report.stages if s.stage is Stage.WIRE]
-    assert [(s.upper_bound, s.times.count, s.times.max_s) for s in wires] == [(False, 2, 0.04), (True, 1, 0.05)]
+    assert [(s.upper_bound, s.times.count, s.times.max_s) for s in wires] == [
+        (False, 2, 0.04),
+        (True, 1, 0.05),
+    ]
 
 
 def test_ranks_have_their_own_times_and_a_scheduler_stage_has_none() -> None:
