@@ -103,7 +103,7 @@ class TopApp(App[None]):
         yield Static(id="small")
         yield TransferTable(IN_FLIGHT, id="in-flight")
         yield TransferTable(WAITING, id="waiting")
-        yield TransferTable(RECENT, id="recent")
+        yield TransferTable(RECENT, id="recent", takes_the_rest=True)
         with Horizontal(id="filter-line"):
             yield Static("filter (enter keeps, esc clears):", markup=False)
             yield Input(placeholder="request id or engine", id="filter")

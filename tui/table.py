@@ -25,7 +25,10 @@ MARK = 2
 
 
 class TransferTable(ScrollView, can_focus=True):
-    """A table of transfers with a cursor that stays on its transfer while the rows move."""
+    """A table of transfers with a cursor that stays on its transfer while the rows move.
+
+    It asks for no more lines than it ever needed, unless it ``takes_the_rest`` of the screen.
+    """
 
     BINDINGS = [  # noqa: RUF012 (Textual declares it so)
         Binding("down,j", "move(1)", "down", show=False),
@@ -36,8 +39,12 @@ class TransferTable(ScrollView, can_focus=True):
         Binding("end,G", "last", "last", show=False),
     ]
 
-    def __init__(self, kind: TableKind, *, id: str) -> None:  # noqa: A002 (Textual's name)
+    def __init__(self, kind: TableKind, *, id: str, takes_the_rest: bool = False) -> None:  # noqa: A002
         super().__init__(id=id)
+        self._takes_the_rest = takes_the_rest
+        self._tallest = 0
+        """The most lines it ever had. Room beyond that goes to the other tables, and is not asked back when
+        the rows become fewer, so that the tables don't jump about."""
         self.kind = kind
         self.selection = Selection()
         self._snapshot: Snapshot | None = None
@@ -60,6 +67,10 @@ class TransferTable(ScrollView, can_focus=True):
         height = HEAD_LINES + len(self.selection.rows) + bool(self.selection.more)
         if self.virtual_size.height != height:
             self.virtual_size = Size(0, height)
+        if height > self._tallest:
+            self._tallest = height
+            if not self._takes_the_rest:
+                self.styles.max_height = max(height, HEAD_LINES + 1) + 1
         self.refresh()
 
     def next_sort(self) -> str:
@@ -190,7 +201,9 @@ class TransferTable(ScrollView, can_focus=True):
             cell = fitted.column.cell(transfer, snapshot, fitted.width)
             gap = " " * GAP if position < len(self._fitted) - 1 else ""
             text = put(cell.text, fitted.width, right=fitted.column.right)
-            segments.append(Segment(text + gap, base + tone_style(cell.tone, colour=colour)))
+            # Reversed, a tone would paint the cell's background.
+            style = base if at_cursor else base + tone_style(cell.tone, colour=colour)
+            segments.append(Segment(text + gap, style))
         return _strip(segments, width, base)
 
 

@@ -256,7 +256,7 @@ def busy(**changes: object) -> Snapshot:
             outcomes={"delivered": 1240, "failed": 2, "expired": 1, "nothing to receive": 31},
             writes=1240,
             write_bytes=1240 << 28,
-            in_flight=9,
+            in_flight=11,
             waiting=4,
             events=48213,
             transfers_per_s=12.3,

@@ -345,6 +345,20 @@ async def test_without_colour_no_cell_has_one(monkeypatch: pytest.MonkeyPatch) -
             assert all(getattr(span.style, "color", None) is None for span in content.spans)
 
 
+async def test_a_table_asks_for_no_more_lines_than_it_ever_needed() -> None:
+    few = samples.busy(in_flight=samples.busy().in_flight[:3], waiting=())
+    async with running(lambda: few, size=(120, 40)) as (app, pilot):
+        heights = [table(app, name).size.height for name in ("in-flight", "waiting")]
+        assert heights == [6, 4]  # title, column titles, the rows or the word for none, and a blank line
+        room = table(app, "recent").size.height
+
+        await take(app, pilot, samples.busy())
+        assert table(app, "recent").size.height < room
+        grown = table(app).size.height
+        await take(app, pilot, few)
+        assert table(app).size.height == grown  # not asked back: the tables don't jump about
+
+
 async def test_many_engines_scroll_within_two_lines() -> None:
     engines = tuple(samples.engine(f"P{i}", f"{i}" * 36, "P", 4000 + i) for i in range(24))
     async with running(lambda: samples.busy(engines=engines), size=(80, 24)) as (app, _):
