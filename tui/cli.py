@@ -1,0 +1,103 @@
+"""The command ``pushscope top``. Where snapshots come from is the caller's: it gives ``open_source``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from pushscope.tui.feed import SnapshotSource
+
+OpenSource = Callable[[Path | None], AbstractContextManager[SnapshotSource]]
+"""Opens a recording, or with None this host's rings, for as long as the context lasts. Raises OSError or
+ValueError with a sentence for the user if it can't."""
+
+CANNOT_TELL = 2
+"""Exit code: the source can't be read, or there is no terminal to draw on."""
+
+Once = Annotated[bool, typer.Option("--once", help="Print the present state as text and exit.")]
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print snapshots as lines of JSON: with --once one, else one per refresh."),
+]
+Replay = Annotated[
+    Path | None, typer.Option("--replay", metavar="FILE", help="Read a recording, not this host's engines.")
+]
+Refresh = Annotated[
+    float, typer.Option("--refresh", metavar="SECONDS", min=0.1, max=60, help="Time between two snapshots.")
+]
+
+
+def top_command(open_source: OpenSource) -> Callable[..., None]:
+    """The command, ready for ``app.command("top")`` of a typer app."""
+
+    def command(
+        once: Once = False, json_output: Json = False, replay: Replay = None, refresh: Refresh = 0.5
+    ) -> None:
+        """Show every KV transfer in flight, who waits for whom, and what ended lately."""
+        code = top(open_source, once=once, json_output=json_output, replay=replay, refresh=refresh)
+        raise typer.Exit(code)
+
+    return command
+
+
+def top(
+    open_source: OpenSource,
+    *,
+    once: bool = False,
+    json_output: bool = False,
+    replay: Path | None = None,
+    refresh: float = 0.5,
+) -> int:
+    """Run ``pushscope top`` and give its exit code: 0, or ``CANNOT_TELL``."""
+    if not (once or json_output or (sys.stdin.isatty() and sys.stdout.isatty())):
+        return _complain("top draws on a terminal, and this is none: use --once or --json")
+    try:
+        with open_source(replay) as snapshots:
+            if json_output:
+                _print_json(snapshots, None if once else refresh)
+            elif once:
+                # As wide as the terminal, and 80 columns in a pipe (COLUMNS overrides).
+                from pushscope.tui.once import render_snapshot  # noqa: PLC0415
+
+                render_snapshot(snapshots(), Console())
+            else:
+                _run_app(snapshots, refresh, "" if replay is None else f"recording {replay}")
+    except BrokenPipeError:
+        # The reader of the pipe has seen enough. Python flushes at exit, and must not complain then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError) as error:
+        return _complain(str(error))
+    return 0
+
+
+def _run_app(snapshots: SnapshotSource, refresh: float, label: str) -> None:
+    from pushscope.tui.app import TopApp  # noqa: PLC0415 (Textual takes time that --once needn't spend)
+
+    TopApp(snapshots, refresh, label).run()
+
+
+def _print_json(snapshots: SnapshotSource, refresh: float | None) -> None:
+    from pushscope.tui.once import snapshot_json  # noqa: PLC0415
+
+    try:
+        while True:
+            sys.stdout.buffer.write(snapshot_json(snapshots()) + b"\n")
+            sys.stdout.buffer.flush()
+            if refresh is None:
+                return
+            time.sleep(refresh)
+    except KeyboardInterrupt:
+        return
+
+
+def _complain(sentence: str) -> int:
+    Console(stderr=True, highlight=False).print(f"pushscope: {sentence}", markup=False, soft_wrap=True)
+    return CANNOT_TELL

@@ -1,0 +1,109 @@
+"""What stands above the tables: how the source is doing, the totals, the engines, and notices.
+
+Everything is a list of pieces, each with words that say its state; ``flow`` lays them out in lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from pushscope.telemetry import units
+from pushscope.telemetry.snapshot import Engine, Totals
+from pushscope.telemetry.transfer import Outcome
+from pushscope.tui.columns import Cell
+from pushscope.tui.tones import tone_style
+
+BETWEEN = " · "
+
+_SIDES = {"P": "prefill", "D": "decode", "PD": "prefill+decode"}
+_ALWAYS_SHOWN = (Outcome.DELIVERED, Outcome.FAILED)
+_BAD = {Outcome.FAILED, Outcome.EXPIRED, Outcome.LOST}
+
+
+def totals_pieces(totals: Totals) -> list[Cell]:
+    """The totals, in the order of their importance."""
+    pieces = [
+        Cell(f"{units.rate(totals.transfers_per_s).removesuffix('/s')} transfers/s"),
+        Cell(units.byte_rate(totals.bytes_per_s)),
+        Cell(f"in flight {units.count(totals.in_flight)}"),
+        Cell(f"waiting {units.count(totals.waiting)}"),
+    ]
+    for outcome in Outcome:
+        number = totals.outcomes.get(outcome.value, 0)
+        if number or outcome in _ALWAYS_SHOWN:
+            tone = "bad" if number and outcome in _BAD else ""
+            pieces.append(Cell(f"{outcome.value} {units.count(number)}", tone))
+    if totals.events_lost:
+        lost = f"EVENTS LOST {units.count(totals.events_lost)} of {units.count(totals.events)}"
+        pieces.append(Cell(f"{lost}: counts are too low", "bad"))
+    else:
+        pieces.append(Cell("events lost 0"))
+    return pieces
+
+
+def engine_piece(engine: Engine) -> Cell:
+    """``P1 prefill node-a/4101+2 alive``: name, side, host and pid, further processes, and its state."""
+    side = _SIDES.get(engine.side, units.clean(engine.side, 16))
+    where = units.clean(engine.host, 24) or "?"
+    if engine.processes:
+        pids = sorted({process.pid for process in engine.processes})
+        where += f"/{pids[0]}" + (f"+{len(pids) - 1}" if len(pids) > 1 else "")
+    state, tone = _engine_state(engine)
+    return Cell(f"{units.clean(engine.name, 16)} {side} {where} {state}", tone)
+
+
+def engine_pieces(engines: Sequence[Engine]) -> list[Cell]:
+    """The engines, those that are gone first: they must not be scrolled out of sight."""
+    return sorted((engine_piece(engine) for engine in engines), key=lambda piece: not piece.tone)
+
+
+def flow(pieces: Iterable[Cell], width: int, *, colour: bool = True) -> Text:
+    """Pieces side by side, in as many lines as they need; a piece longer than a line is cut."""
+    text = Text()
+    used = 0
+    for piece in pieces:
+        words = units.clean(piece.text, width)
+        if used and used + len(BETWEEN) + cell_len(words) > width:
+            text.append("\n")
+            used = 0
+        if used:
+            text.append(BETWEEN, "dim")
+            used += len(BETWEEN)
+        text.append(words, tone_style(piece.tone, colour=colour))
+        used += cell_len(words)
+    return text
+
+
+def state_line(source: str, state: Cell, width: int, *, colour: bool = True) -> Text:
+    """The first line: the program, what it reads, and, at the right, whether it is live."""
+    left = "pushscope top"
+    room = width - cell_len(state.text) - 2
+    if source:
+        left += f"{BETWEEN}{source}"
+    left = units.clean(left, room)
+    text = Text(left, "bold")
+    text.append(" " * max(width - cell_len(left) - cell_len(state.text), 1))
+    return text.append(state.text, tone_style(state.tone, colour=colour) or "bold")
+
+
+def notice_lines(notices: Sequence[str], width: int, limit: int, *, colour: bool = True) -> Text:
+    """Up to ``limit`` notices, each cut to one line; the last line says how many more there are."""
+    shown = list(notices[:limit])
+    more = len(notices) - len(shown)
+    ending = f" (+{more} more: press ?)" if more else ""
+    lines = [units.clean("! " + notice, width) for notice in shown]
+    if more:
+        lines[-1] = units.clean("! " + shown[-1], width - len(ending)) + ending
+    return Text("\n".join(lines), tone_style("warn", colour=colour))
+
+
+def _engine_state(engine: Engine) -> tuple[str, str]:
+    dead = sum(not process.alive for process in engine.processes)
+    if not engine.alive:
+        return "GONE", "bad"
+    if dead:
+        return f"{dead} of {len(engine.processes)} processes GONE", "bad"
+    return "alive", ""

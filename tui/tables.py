@@ -1,0 +1,283 @@
+"""The three tables of transfers: their columns, their orders, and what their cells say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rich.cells import cell_len
+
+from pushscope.telemetry import units
+from pushscope.telemetry.snapshot import Snapshot
+from pushscope.telemetry.transfer import Outcome, Stage, Transfer
+from pushscope.tui.columns import Cell, Column
+
+_TONES = {
+    Outcome.DELIVERED: "good",
+    Outcome.FAILED: "bad",
+    Outcome.EXPIRED: "bad",
+    Outcome.LOST: "bad",
+    Outcome.ABORTED: "warn",
+}
+
+STAGE_TITLES = {
+    Stage.REGISTRATION: "regist.",
+    Stage.FLIGHT: "flight",
+    Stage.RENDEZVOUS: "rendez.",
+    Stage.HANDOFF: "handoff",
+    Stage.HANDSHAKE: "handsh.",
+    Stage.DESCRIPTORS: "descr.",
+    Stage.SUBMIT: "submit",
+    Stage.WIRE: "wire",
+    Stage.NOTIFICATION: "notif.",
+    Stage.WAKE: "wake",
+}
+"""Column titles of the stages, of up to seven cells."""
+
+# Which stages stay longest in a narrow terminal: those that usually take the time.
+_STAGE_DROPS = {
+    Stage.WIRE: 3,
+    Stage.RENDEZVOUS: 5,
+    Stage.NOTIFICATION: 8,
+    Stage.WAKE: 9,
+    Stage.DESCRIPTORS: 10,
+    Stage.SUBMIT: 11,
+    Stage.FLIGHT: 12,
+    Stage.HANDOFF: 13,
+    Stage.REGISTRATION: 14,
+    Stage.HANDSHAKE: 15,
+}
+
+
+@dataclass(frozen=True)
+class Sort:
+    """An order of rows; ``key`` None means: as the snapshot has them."""
+
+    name: str
+    key: Callable[[Transfer, Snapshot], Any] | None = None
+
+
+@dataclass(frozen=True)
+class TableKind:
+    """One of the three tables."""
+
+    title: str
+    empty: str
+    """What is said when there is nothing to show."""
+    rows: Callable[[Snapshot], tuple[Transfer, ...]]
+    columns: tuple[Column, ...]
+    sorts: tuple[Sort, ...]
+
+
+def identity(transfer: Transfer) -> tuple[str | None, str | None, int]:
+    """What stays the same from one snapshot to the next: by it the cursor stays on its transfer."""
+    if transfer.d_request is not None:
+        return transfer.d_engine, transfer.d_request, transfer.attempt
+    return transfer.p_engine, transfer.p_request or transfer.base_id, transfer.attempt
+
+
+def route(transfer: Transfer, snapshot: Snapshot, width: int = 36) -> str:
+    """``P1 -> D1``: the short names of the engines, ``?`` for one that isn't known yet.
+
+    If that is longer than ``width``, the longer name is cut (an unobserved engine has no short name).
+    """
+    arrow = " -> "
+    room = max(width - len(arrow), 2)
+    p_name = units.clean(snapshot.engine_name(transfer.p_engine))
+    d_name = units.clean(snapshot.engine_name(transfer.d_engine))
+    p_room = max(room - cell_len(d_name), room // 2)
+    p_name = units.clean(p_name, p_room)
+    return p_name + arrow + units.clean(d_name, room - cell_len(p_name))
+
+
+def seen(transfer: Transfer) -> str:
+    """``P only`` or ``D only`` for a transfer of which the other side isn't observed, else nothing."""
+    return f"{transfer.sides[0]} only" if len(transfer.sides) == 1 else ""
+
+
+def stage_time(transfer: Transfer, stage: Stage) -> str:
+    """How long a stage took on its slowest rank; ``≤`` is an upper bound, ``-`` was not seen or is open."""
+    ended = [s for s in transfer.stages if s.stage is stage and s.end_ns is not None]
+    if not ended:
+        return units.UNKNOWN
+    slowest = max(ended, key=lambda s: s.seconds or 0.0)
+    return ("≤" if slowest.upper_bound else "") + units.duration(slowest.seconds)
+
+
+def _request(transfer: Transfer, _: Snapshot, width: int) -> Cell:
+    name = transfer.base_id or transfer.d_request or transfer.p_request or "?"
+    if transfer.attempt > 1:
+        mark = f" #{transfer.attempt}"
+        return Cell(units.shorten(name, width - len(mark)) + mark)
+    return Cell(units.shorten(name, width))
+
+
+def _route(transfer: Transfer, snapshot: Snapshot, width: int) -> Cell:
+    return Cell(route(transfer, snapshot, width))
+
+
+def _seen(transfer: Transfer, _: Snapshot, __: int) -> Cell:
+    return Cell(seen(transfer), "warn")
+
+
+def _stage(transfer: Transfer, _: Snapshot, __: int) -> Cell:
+    return Cell(transfer.stage.value if transfer.stage else units.UNKNOWN)
+
+
+def _age(transfer: Transfer, snapshot: Snapshot, _: int) -> Cell:
+    return Cell(units.age((snapshot.taken_ns - transfer.since_ns) / 1e9))
+
+
+def _ended(transfer: Transfer, snapshot: Snapshot, _: int) -> Cell:
+    if transfer.closed_ns is None:
+        return Cell(units.UNKNOWN)
+    return Cell(units.age((snapshot.taken_ns - transfer.closed_ns) / 1e9))
+
+
+def _ranks(transfer: Transfer, _: Snapshot, __: int) -> Cell:
+    # How many ranks there are may not be known yet.
+    return Cell(f"{transfer.ranks_done}/{transfer.ranks or '?'}")
+
+
+def _bytes(transfer: Transfer, _: Snapshot, __: int) -> Cell:
+    return Cell(units.size(transfer.num_bytes))
+
+
+def _tokens(transfer: Transfer, _: Snapshot, __: int) -> Cell:
+    return Cell(units.count(transfer.num_tokens))
+
+
+def _blocks(transfer: Transfer, _: Snapshot, __: int) -> Cell:
+    return Cell(units.count(transfer.num_blocks))
+
+
+def _first(transfer: Transfer, _: Snapshot, __: int) -> Cell:
+    return Cell(units.clean(transfer.order.removesuffix(" first")) or units.UNKNOWN)
+
+
+def _waits(transfer: Transfer, _: Snapshot, __: int) -> Cell:
+    waits = units.clean(transfer.waits) or units.UNKNOWN
+    return Cell(f"{waits} (tentative pair)" if transfer.tentative else waits)
+
+
+def _outcome(transfer: Transfer, _: Snapshot, __: int) -> Cell:
+    error = units.clean(transfer.error)
+    words = transfer.outcome.value + (f": {error}" if error else "")
+    return Cell(words, _TONES.get(transfer.outcome, ""))
+
+
+def _exposed(transfer: Transfer, _: Snapshot, __: int) -> Cell:
+    return Cell(units.UNKNOWN if transfer.exposed_ns is None else units.duration(transfer.exposed_ns / 1e9))
+
+
+def _stage_column(stage: Stage) -> Column:
+    def cell(transfer: Transfer, _: Snapshot, __: int) -> Cell:
+        return Cell(stage_time(transfer, stage))
+
+    width = 8 if stage is Stage.WIRE else 7  # the wire may be an upper bound, which takes a mark
+    return Column(STAGE_TITLES[stage], cell, width=width, drop=_STAGE_DROPS[stage], right=True)
+
+
+def _largest(value: Callable[[Transfer], int | None]) -> Callable[[Transfer, Snapshot], int]:
+    # Largest first; what is not known comes last.
+    def key(transfer: Transfer, _: Snapshot) -> int:
+        number = value(transfer)
+        return 1 if number is None else -number
+
+    return key
+
+
+def _stage_length(stage: Stage) -> Callable[[Transfer], int | None]:
+    def value(transfer: Transfer) -> int | None:
+        return max(
+            (s.end_ns - s.start_ns for s in transfer.stages if s.stage is stage and s.end_ns is not None),
+            default=None,
+        )
+
+    return value
+
+
+_REQUEST = Column("request", _request, width=16, widening=0.15)
+_ROUTE = Column("P -> D", _route, width=10, most=14, drop=2)
+_SEEN = Column("seen", _seen, width=6, drop=4)
+_BYTES = Column("bytes", _bytes, width=8, drop=6, right=True)
+
+_BY_REQUEST = Sort("request", lambda transfer, _: transfer.base_id)
+_BY_ENGINES = Sort("engines", route)
+_BY_BYTES = Sort("most bytes", _largest(lambda transfer: transfer.num_bytes))
+
+IN_FLIGHT = TableKind(
+    title="In flight",
+    empty="nothing in flight",
+    rows=lambda snapshot: snapshot.in_flight,
+    columns=(
+        _REQUEST,
+        _ROUTE,
+        Column("stage", _stage, width=12),
+        Column("age", _age, width=7, right=True),
+        Column("ranks", _ranks, width=5, drop=1, right=True),
+        _BYTES,
+        _SEEN,
+        Column("tokens", _tokens, width=8, drop=7, right=True),
+        Column("blocks", _blocks, width=7, drop=8, right=True),
+        Column("first", _first, width=12, most=16, drop=9),
+    ),
+    sorts=(
+        Sort("age"),
+        _BY_BYTES,
+        Sort("stage", lambda transfer, _: (transfer.stage or "", transfer.since_ns)),
+        _BY_ENGINES,
+        _BY_REQUEST,
+    ),
+)
+
+WAITING = TableKind(
+    title="Waiting rendezvous",
+    empty="nobody waits",
+    rows=lambda snapshot: snapshot.waiting,
+    columns=(
+        _REQUEST,
+        Column("who waits for whom", _waits, width=29, most=48),
+        Column("since", _age, width=7, right=True),
+        _ROUTE,
+        Column("tokens", _tokens, width=7, drop=5, right=True),
+        Column("blocks", _blocks, width=6, drop=6, right=True),
+        _SEEN,
+    ),
+    sorts=(
+        Sort("age"),
+        Sort("most tokens", _largest(lambda transfer: transfer.num_tokens)),
+        Sort("who waits", lambda transfer, _: (transfer.waits, transfer.since_ns)),
+        _BY_ENGINES,
+        _BY_REQUEST,
+    ),
+)
+
+RECENT = TableKind(
+    title="Recent",
+    empty="nothing has ended yet",
+    rows=lambda snapshot: snapshot.recent,
+    columns=(
+        _REQUEST,
+        _ROUTE,
+        Column("outcome", _outcome, width=18, most=44),
+        _SEEN,
+        Column("ago", _ended, width=7, drop=16, right=True),
+        Column("first", _first, width=12, drop=7),
+        Column("exposed", _exposed, width=7, drop=1, right=True),
+        *(_stage_column(stage) for stage in Stage),
+        _BYTES,
+    ),
+    sorts=(
+        Sort("newest"),
+        Sort("longest exposed", _largest(lambda transfer: transfer.exposed_ns)),
+        Sort("longest rendezvous", _largest(_stage_length(Stage.RENDEZVOUS))),
+        Sort("longest wire", _largest(_stage_length(Stage.WIRE))),
+        Sort("outcome", lambda transfer, _: transfer.outcome.value),
+        _BY_BYTES,
+        _BY_REQUEST,
+    ),
+)
+
+KINDS = (IN_FLIGHT, WAITING, RECENT)
