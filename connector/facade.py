@@ -52,7 +52,7 @@ def _facade(upstream: type) -> type:
         try:
             _instrument(self, vllm_config)
         except (OptionsError, RingError) as e:
-            logger.warning("pushscope is not recording: %s. vLLM's connector serves as ever.", e)
+            _warn_once(f"pushscope is not recording: {e}. vLLM's connector serves as ever.")
         except Exception:
             logger.warning(
                 "pushscope could not instrument the connector; vLLM's own serves as ever", exc_info=True
@@ -63,6 +63,16 @@ def _facade(upstream: type) -> type:
         (upstream,),
         {"__init__": __init__, "__doc__": upstream.__doc__, "__module__": upstream.__module__},
     )
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(sentence: str) -> None:
+    """Scheduler and worker often live in one process, and fail for the same reason."""
+    if sentence not in _warned:
+        _warned.add(sentence)
+        logger.warning("%s", sentence)
 
 
 def _instrument(connector: Any, vllm_config: Any) -> None:

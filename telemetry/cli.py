@@ -22,7 +22,7 @@ from pushscope.telemetry.recorder import SWITCH_NAME
 from pushscope.telemetry.recording import RecordingSource, RecordingWriter
 from pushscope.telemetry.ring import default_folder, opened_folder
 from pushscope.telemetry.source import RingsSource, Source
-from pushscope.telemetry.units import byte_count, duration
+from pushscope.telemetry.units import age, count, size
 
 app = typer.Typer()
 
@@ -31,10 +31,15 @@ _QUIET_LINE_S = 10.0
 
 RingFolder = Annotated[
     Path | None,
-    typer.Option("--rings", metavar="DIR", help="Folder of rings (default: $PUSHSCOPE_DIR, else /dev/shm/pushscope-UID)."),
+    typer.Option(
+        "--rings",
+        metavar="DIR",
+        help="Folder of rings (default: $PUSHSCOPE_DIR, else /dev/shm/pushscope-UID).",
+    ),
 ]
 Replay = Annotated[
-    Path | None, typer.Option("--replay", metavar="FILE", help="Read a recording instead of this host's engines.")
+    Path | None,
+    typer.Option("--replay", metavar="FILE", help="Read a recording instead of this host's engines."),
 ]
 
 
@@ -69,8 +74,12 @@ def stopped_by_signals() -> Iterator[threading.Event]:
 
 @app.command()
 def record(
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="A new file; never overwritten.")],
-    seconds: Annotated[float | None, typer.Option("--for", metavar="SECONDS", min=0, help="Stop by itself.")] = None,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="A new file; never overwritten.")
+    ],
+    seconds: Annotated[
+        float | None, typer.Option("--for", metavar="SECONDS", min=0, help="Stop by itself.")
+    ] = None,
     rings: RingFolder = None,
 ) -> None:
     """Record what this host's engines say, until Ctrl-C. Every reading command replays it with --replay."""
@@ -82,7 +91,7 @@ def record(
         finally:
             writer.close()
             source.close()
-    typer.echo(f"{output}: {writer.num_events:,} events, {byte_count(writer.num_bytes)}")
+    typer.echo(f"{output}: {count(writer.num_events)} events, {size(writer.num_bytes)}")
 
 
 def _record(source: Source, writer: RecordingWriter, stop: threading.Event, seconds: float | None) -> None:
@@ -99,8 +108,8 @@ def _record(source: Source, writer: RecordingWriter, stop: threading.Event, seco
             alive = sum(ring.alive for ring in reading.rings)
             lost = sum(ring.lost + ring.torn for ring in reading.rings)
             say(
-                f"recording {duration(int(elapsed) * 10**9)} · {alive} of {len(reading.rings)} rings live · "
-                f"{writer.num_events:,} events · {byte_count(writer.num_bytes)} · {lost:,} lost"
+                f"recording {age(elapsed)} · {alive} of {len(reading.rings)} rings live · "
+                f"{count(writer.num_events)} events · {size(writer.num_bytes)} · {count(lost)} lost"
                 + "".join(f"\n{notice}" for notice in reading.notices)
             )
             stop.wait(POLL_S)

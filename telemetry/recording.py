@@ -8,6 +8,8 @@ file that ends in the middle of a frame, as after a crash, is good up to there.
 from __future__ import annotations
 
 import struct
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final
 from zlib import crc32
@@ -94,6 +96,8 @@ class RecordingWriter:
 class RecordingSource:
     """A recording, one reading per poll."""
 
+    ends = True
+
     def __init__(self, path: Path):
         self.label = str(path)
         self._path = path
@@ -148,3 +152,30 @@ class RecordingSource:
             return _decode(body)
         except msgspec.MsgspecError as e:
             raise RecordingError(f"the recording {self._path} was made by another version: {e}") from e
+
+
+class Playback:
+    """A recording at the speed at which it was made: ``poll`` what is ``due``."""
+
+    ends = True
+
+    def __init__(self, source: RecordingSource, now_ns: Callable[[], int] = time.monotonic_ns):
+        self.label = source.label
+        self._source = source
+        self._now_ns = now_ns
+        self._next = source.poll()
+        self._ahead_ns = now_ns() - self._next.t_ns if self._next else 0
+
+    def due(self) -> bool:
+        """Whether the next reading's time has come."""
+        return self._next is not None and self._next.t_ns + self._ahead_ns <= self._now_ns()
+
+    def poll(self) -> Reading | None:
+        """The next reading, whether or not it is due."""
+        reading = self._next
+        if reading is not None:
+            self._next = self._source.poll()
+        return reading
+
+    def close(self) -> None:
+        self._source.close()

@@ -49,6 +49,8 @@ class Source(Protocol):
 
     label: str
     """What is read, for people."""
+    ends: bool
+    """Whether there is an end to come to (a recording), or it goes on for ever (rings)."""
 
     def poll(self) -> Reading | None:
         """What is new; None once there will never be more."""
@@ -57,12 +59,11 @@ class Source(Protocol):
 
 
 class RingsSource:
-    """The rings in one folder of this host; engines may come and go.
+    """The rings in one folder of this host; engines may come and go."""
 
-    With ``must_exist`` a folder that cannot be opened is an error at once (for commands that read once).
-    """
+    ends = False
 
-    def __init__(self, folder: Path, *, must_exist: bool = False):
+    def __init__(self, folder: Path):
         self.folder = folder
         self.label = str(folder)
         self._readers: dict[str, RingReader] = {}
@@ -70,9 +71,6 @@ class RingsSource:
         self._ignored: set[str] = set()
         self._folder_notice = ""
         self._scan_due = 0
-        if must_exist:
-            with opened_folder(folder):
-                pass
 
     def poll(self) -> Reading:
         t_ns, unix_ns = time.monotonic_ns(), time.time_ns()

@@ -15,9 +15,10 @@ from rich.console import Console
 
 from pushscope.tui.feed import SnapshotSource
 
-OpenSource = Callable[[Path | None], AbstractContextManager[SnapshotSource]]
-"""Opens a recording, or with None this host's rings, for as long as the context lasts. Raises OSError or
-ValueError with a sentence for the user if it can't."""
+OpenSource = Callable[[Path | None, bool], AbstractContextManager[SnapshotSource]]
+"""Opens a recording, or with None this host's rings, for as long as the context lasts. A recording is played
+at its own speed, or (True) read to its end at once. Raises OSError or ValueError with a sentence for the user
+if it can't."""
 
 CANNOT_TELL = 2
 """Exit code: the source can't be read, or there is no terminal to draw on."""
@@ -60,7 +61,7 @@ def top(
     if not (once or json_output or (sys.stdin.isatty() and sys.stdout.isatty())):
         return _complain("top draws on a terminal, and this is none: use --once or --json")
     try:
-        with open_source(replay) as snapshots:
+        with open_source(replay, once) as snapshots:
             if json_output:
                 _print_json(snapshots, None if once else refresh)
             elif once:

@@ -112,6 +112,7 @@ class ListSource:
 
     readings: list[Reading] = field(default_factory=list)
     label: str = "a list"
+    ends: bool = True
 
     def poll(self) -> Reading | None:
         return self.readings.pop(0) if self.readings else None

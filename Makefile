@@ -1,0 +1,41 @@
+# Two commands do it all on a fresh machine with Python 3.11 or newer: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+READY = $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check unit engines bench snapshots clean
+
+help: ## This list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+install: $(READY) ## An environment in .venv: vLLM's CPU build, NIXL, vllm-router, pushscope, test tools
+$(READY): requirements/install.sh requirements/cpu.lock requirements/dev.lock pyproject.toml
+	@sh requirements/install.sh $(PYTHON) $(VENV)
+	@touch $@
+
+demo: $(READY) ## Two real engines, a router and a load; the live screen, or without a terminal a report
+	@$(BIN)/pushscope demo
+
+test: check unit engines ## Everything that CI runs: lint, types, unit tests, tests on real engines
+
+check: $(READY) ## Lint, format and strict types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p pushscope.connector -p pushscope.telemetry -p pushscope.tui -p pushscope.lab
+
+unit: $(READY) ## Tests that need neither vLLM nor NIXL
+	$(BIN)/python -m pytest tests/unit
+
+engines: $(READY) ## Tests on real vLLM engines with real NIXL between them
+	$(BIN)/python -m pytest tests/vllm
+
+bench: $(READY) ## Benchmarks against the budgets, as ratios in one run
+	$(BIN)/python -m bench
+
+snapshots: $(READY) ## Draw the pictures anew that the screens are tested against
+	$(BIN)/python -m pytest tests/unit -k tui --snapshot-update
+
+clean: ## Remove the environment and what tools left behind
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis snapshot_report.html

@@ -1,0 +1,31 @@
+"""``pushscope``: every command, composed. The lab lies on top of all other packages, so this is its place."""
+
+from __future__ import annotations
+
+import typer
+
+from pushscope.lab import cli as lab_cli
+from pushscope.lab.demo import run_demo as demo
+from pushscope.telemetry import cli as telemetry_cli
+from pushscope.telemetry.live import snapshots
+from pushscope.tui.cli import top_command
+from pushscope.tui.report_cli import report
+
+app = typer.Typer(
+    name="pushscope",
+    help="See every KV transfer of vLLM's NIXL push connector: live, per rank, and where its time went.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("top")(top_command(snapshots))
+app.command()(report)
+app.command()(telemetry_cli.record)
+app.command()(telemetry_cli.recording)
+app.add_typer(lab_cli.app, name="lab")
+app.command()(demo)
+
+
+def main() -> None:
+    """The console script."""
+    app()
