@@ -85,9 +85,10 @@ async def test_the_screen_shows_totals_engines_and_the_three_tables() -> None:
         assert words(app, "#state").endswith("live")
 
 
-async def test_q_quits() -> None:
+@pytest.mark.parametrize("keys", [["q"], ["ctrl+c"], ["slash", "ctrl+c"], ["question_mark", "ctrl+c"]])
+async def test_q_and_ctrl_c_quit(keys: list[str]) -> None:
     async with running() as (app, pilot):
-        await pilot.press("q")
+        await pilot.press(*keys)
         await pilot.pause()
         assert not app.is_running
 
