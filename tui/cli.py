@@ -81,8 +81,8 @@ def _run_app(snapshots: SnapshotSource, refresh: float, label: str) -> None:
     from pushscope.tui.app import TopApp  # noqa: PLC0415 (Textual takes time that --once needn't spend)
 
     app = TopApp(snapshots, refresh, label)
-    # Modules and classes stay for good. Left to the collector, they would be walked again and again, in pauses
-    # of some 20 ms, more than the usual frame takes.
+    # Modules and classes stay for good. Left to the collector, they would be walked again and again, in
+    # pauses of some 20 ms, which is more than a usual frame takes.
     gc.collect()
     gc.freeze()
     app.run()
