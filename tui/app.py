@@ -61,6 +61,7 @@ class TopApp(App[None]):
     TITLE = "pushscope top"
     BINDINGS = [  # noqa: RUF012
         Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),
         Binding("space", "pause", "Pause"),
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("s", "sort", "Sort"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import os
 import sys
 import time
@@ -65,10 +67,7 @@ def top(
             if json_output:
                 _print_json(snapshots, None if once else refresh)
             elif once:
-                # As wide as the terminal, and 80 columns in a pipe (COLUMNS overrides).
-                from pushscope.tui.once import render_snapshot  # noqa: PLC0415
-
-                render_snapshot(snapshots(), Console())
+                _print_text(snapshots)
             else:
                 _run_app(snapshots, refresh, "" if replay is None else f"recording {replay}")
     except BrokenPipeError:
@@ -82,7 +81,22 @@ def top(
 def _run_app(snapshots: SnapshotSource, refresh: float, label: str) -> None:
     from pushscope.tui.app import TopApp  # noqa: PLC0415 (Textual takes time that --once needn't spend)
 
-    TopApp(snapshots, refresh, label).run()
+    app = TopApp(snapshots, refresh, label)
+    # Modules and classes stay for good. Left to the collector, they would be walked again and again, in
+    # pauses of some 20 ms, which is more than a usual frame takes.
+    gc.collect()
+    gc.freeze()
+    app.run()
+
+
+def _print_text(snapshots: SnapshotSource) -> None:
+    from pushscope.tui.once import render_snapshot  # noqa: PLC0415
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A pipe that speaks only ASCII gets a question mark for a dot or an ellipsis, not an error.
+        sys.stdout.reconfigure(errors="replace")
+    # As wide as the terminal, and 80 columns in a pipe (COLUMNS overrides).
+    render_snapshot(snapshots(), Console())
 
 
 def _print_json(snapshots: SnapshotSource, refresh: float | None) -> None:

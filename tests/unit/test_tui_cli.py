@@ -124,21 +124,34 @@ def test_once_tells_of_gone_engines_lost_events_and_notices() -> None:
     assert "EVENTS LOST 1,532 of 48,213" in text
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+@contextmanager
+def process_of_its_own(arguments: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     program = (
         "import sys, samples\n"
         "from contextlib import nullcontext\n"
         "from pushscope.tui.cli import top\n"
-        "sys.exit(top(lambda _: nullcontext(samples.busy), json_output=True, refresh=0.01))\n"
+        f"sys.exit(top(lambda _: nullcontext(samples.busy), {arguments}))\n"
     )
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     with subprocess.Popen(
         [sys.executable, "-W", "error", "-c", program],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
-        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path, **environment},
     ) as process:
+        yield process
+
+
+def test_a_pipe_that_speaks_only_ascii_gets_the_text_all_the_same() -> None:
+    with process_of_its_own("once=True", PYTHONIOENCODING="ascii") as process:
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, err) == (0, b"")
+        assert b"In flight 11, by age" in out
+        assert out.isascii()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    with process_of_its_own("json_output=True, refresh=0.01") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert msgspec.json.decode(process.stdout.readline(), type=Snapshot) == samples.busy()

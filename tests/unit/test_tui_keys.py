@@ -85,9 +85,10 @@ async def test_the_screen_shows_totals_engines_and_the_three_tables() -> None:
         assert words(app, "#state").endswith("live")
 
 
-async def test_q_quits() -> None:
+@pytest.mark.parametrize("keys", [["q"], ["ctrl+c"], ["slash", "ctrl+c"], ["question_mark", "ctrl+c"]])
+async def test_q_and_ctrl_c_quit(keys: list[str]) -> None:
     async with running() as (app, pilot):
-        await pilot.press("q")
+        await pilot.press(*keys)
         await pilot.pause()
         assert not app.is_running
 
@@ -237,6 +238,14 @@ async def test_s_sorts_the_focused_table_only() -> None:
         assert table(app).selection.sort == "age"
 
 
+async def test_sorting_starts_again_at_the_top() -> None:
+    async with running(size=(80, 24)) as (app, pilot):
+        await pilot.press("G", "s")
+        widget = table(app)
+        assert widget.cursor_transfer == widget.selection.rows[0]
+        assert widget.scroll_offset.y == 0
+
+
 async def test_s_comes_round_to_the_first_order() -> None:
     async with running() as (app, pilot):
         names = []
@@ -299,6 +308,13 @@ async def test_too_small_says_how_large_and_recovers() -> None:
         await pilot.pause()
         assert table(app).display
         assert not app.query_one("#small").display
+
+
+async def test_few_lines_cut_the_header_not_the_tables() -> None:
+    async with running(samples.engine_gone, size=(60, 16)) as (app, _):
+        assert app.query_one("#totals").size.height == 2
+        assert app.query_one("#engines").size.height == 1
+        assert all(table(app, name).size.height >= 3 for name in ("in-flight", "waiting", "recent"))
 
 
 async def test_a_gone_engine_comes_first_and_lost_events_are_told() -> None:
