@@ -9,6 +9,7 @@ hashed still has the suffix, and two ids with one base id still have one base id
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from hashlib import blake2b
 
 MAX_ID_BYTES = 96
@@ -38,6 +39,11 @@ def recorded_id(request_id: str, *, hashed: bool = False) -> str:
     """
     if not hashed and len(request_id) <= _MAX_BASE_BYTES and request_id.isascii():
         return request_id  # the hot path
+    return _recorded_long_id(request_id, hashed)
+
+
+@lru_cache(maxsize=4096)  # a request's id passes many seams, and routers make long ones
+def _recorded_long_id(request_id: str, hashed: bool) -> str:
     base = base_id(request_id)
     suffix = request_id[len(base) :]
     if hashed:

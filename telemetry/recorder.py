@@ -112,9 +112,16 @@ class Recorder:
         t = now()
         for event in islice(self._again, _PER_STEP):
             self.record(event)
-        if t < self._tick_due:
-            return
-        self._tick_due = t + _TICK_NS
+        half_a_turn = self._written - self._written_at_again >= self._ring.num_slots // 2
+        if half_a_turn or t >= self._again_due:
+            self._again_due, self._written_at_again = t + SAY_AGAIN_NS, self._written
+            due = [e for e in list(self._open.values()) if half_a_turn or t - e.t >= SAY_AGAIN_NS]
+            self._again = iter(due)
+        if t >= self._tick_due:
+            self._tick_due = t + _TICK_NS
+            self._tick(t)
+
+    def _tick(self, t: int) -> None:
         self._turn(on=not os.path.exists(self._switch))
         self.record(Loop(t, self._calls, self._total_ns, self._max_ns, self.has_work()))
         self._calls = self._total_ns = self._max_ns = 0
@@ -122,11 +129,6 @@ class Recorder:
         if self.dropped > self._dropped_said:
             self._dropped_said = self.dropped
             self.record(EventsDropped(t, self.dropped, self._first_error))
-        half_a_turn = self._written - self._written_at_again >= self._ring.num_slots // 2
-        if t >= self._again_due or half_a_turn:
-            self._again_due, self._written_at_again = t + SAY_AGAIN_NS, self._written
-            due = [e for e in list(self._open.values()) if half_a_turn or t - e.t >= SAY_AGAIN_NS]
-            self._again = iter(due)
 
     def close(self) -> None:
         self.record = _nothing

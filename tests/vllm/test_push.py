@@ -27,6 +27,7 @@ from pushscope.lab.legs import DirectTarget, Order
 from pushscope.lab.load import LoadPlan, ServerTarget, Target, run_load
 from pushscope.lab.results import RequestResult
 from pushscope.lab.spec import EngineSpec, prefill_decode
+from pushscope.telemetry.ids import recorded_id
 from pushscope.telemetry.ring import RingReader
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.source import RingsSource
@@ -66,7 +67,8 @@ def settled(rings: Path, *, seconds: float = 5.0) -> tuple[list[Transfer], Snaps
 
 
 def base(result: RequestResult) -> str:
-    return f"cmpl-{result.request_id}-0"
+    """The base id under which the request of a client's result is recorded."""
+    return recorded_id(f"cmpl-{result.request_id}-0")
 
 
 def pushscope(*arguments: str, rings: Path) -> subprocess.CompletedProcess[str]:
@@ -83,11 +85,17 @@ def pushscope(*arguments: str, rings: Path) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def deployed(
-    specs: list[EngineSpec], model: Path, zygote: Zygote, folder: Path, *, router: bool = False
+    specs: list[EngineSpec],
+    model: Path,
+    zygote: Zygote,
+    folder: Path,
+    *,
+    rings: str | None = "rings",
+    router: bool = False,
 ) -> Iterator[Deployment]:
     options = {} if router else {"router": None}
     deployment = Deployment(
-        specs, model, log_dir=folder / "logs", launcher=zygote, ring_dir=folder / "rings", **options
+        specs, model, log_dir=folder / "logs", launcher=zygote, ring_dir=rings and folder / rings, **options
     )
     with deployment:
         yield deployment
@@ -334,7 +342,7 @@ class TestNowhereToRecord:
     """The engine serves, and says once in its log why it does not record."""
 
     def serve(self, specs, model, zygote, tmp_path, before=lambda: None) -> list[str]:
-        with deployed(specs, model, zygote, tmp_path) as pair:
+        with deployed(specs, model, zygote, tmp_path, rings=None) as pair:
             before()
             run(direct(pair, "both"), PLAN)
             return [
@@ -354,7 +362,7 @@ class TestNowhereToRecord:
             replace(p, extra_config={"pushscope": {"dir": str(read_only / "rings")}}),
             replace(d, extra_config={"pushscope": {"dir": str(small / "rings")}}),
         ]
-        (p_says,), (d_says,) = self.serve(_own_folder(specs), model, zygote, tmp_path)
+        (p_says,), (d_says,) = self.serve(specs, model, zygote, tmp_path)
         assert "Read-only file system" in p_says
         assert "less than half of that file system" in d_says
 
@@ -373,13 +381,8 @@ class TestNowhereToRecord:
             with pytest.raises(OSError, match="No space"):
                 (filling / "filler").write_bytes(bytes(32 << 20))
 
-        (p_says,), d_says = self.serve(_own_folder(specs), model, zygote, tmp_path, fill)
+        (p_says,), d_says = self.serve(specs, model, zygote, tmp_path, fill)
         assert "cannot make the ring folder" in p_says
         assert d_says == []
         with closing(RingsSource(filling / "rings")) as source:
             assert source.poll().events
-
-
-def _own_folder(specs: list[EngineSpec]) -> list[EngineSpec]:
-    """The folder of each engine's options is its own: the deployment's PUSHSCOPE_DIR would override it."""
-    return [replace(s, env={**s.env, "PUSHSCOPE_DIR": s.extra_config["pushscope"]["dir"]}) for s in specs]
