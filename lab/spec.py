@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pushscope.lab.environment import engine_environment
+from pushscope.lab.ports import free_ports
 
 HOST = "127.0.0.1"
 SERVED_MODEL_NAME = "lab"
@@ -57,10 +58,16 @@ class EngineSpec:
     def url(self) -> str:
         return f"http://{HOST}:{self.http_port}"
 
+    def with_ports(self) -> EngineSpec:
+        """The same engine with free ports where none were given."""
+        http = self.http_port or free_ports()
+        side_channel = self.side_channel_port or (free_ports(self.tensor_parallel_size) if self.role else 0)
+        return replace(self, http_port=http, side_channel_port=side_channel)
+
     def kv_transfer_config(self) -> dict[str, Any] | None:
         """The value of ``--kv-transfer-config``; None without a role.
 
-        There is never an engine_id in it: an engine that restarts under its old id can't be reached by its
+        No engine_id is set in it: an engine that restarts under its old id can't be reached by its
         peers, which keep the agent of the dead one.
         """
         if self.role is None:

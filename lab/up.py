@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,12 +13,13 @@ from pathlib import Path
 from pushscope.lab.deployment import Deployment
 from pushscope.lab.launch import Launcher, LaunchMode, Zygote
 from pushscope.lab.model import is_model, make_model
-from pushscope.lab.readiness import OnProgress
+from pushscope.lab.readiness import OnProgress, Progress
 from pushscope.lab.router import RouterSpec
 from pushscope.lab.spec import EngineSpec
 from pushscope.lab.state import lab_state, remove_state, running_lab, write_state
 
 _WATCH_EVERY_S = 0.5
+_KEPT_RUNS = 10
 
 
 class LabError(RuntimeError):
@@ -54,9 +56,8 @@ def lab(
             "or name another folder with --dir."
         )
     check_installed(["vllm", "nixl", "vllm_router"] if plan.router else ["vllm", "nixl"])
-    model = ensure_model(plan.directory, plan.model)
-    log_dir = plan.directory / "logs" / time.strftime("%Y%m%d-%H%M%S")
-    log_dir.mkdir(parents=True, exist_ok=True)
+    model = ensure_model(plan.directory, plan.model, on_progress)
+    log_dir = _new_log_dir(plan.directory / "logs")
     with ExitStack() as stack:
         if launcher is None and plan.launch == "forked":
             launcher = stack.enter_context(Zygote(log=log_dir / "zygote.log"))
@@ -89,22 +90,37 @@ def check_installed(packages: Sequence[str]) -> None:
         )
 
 
-def ensure_model(directory: Path, model: Path | None) -> Path:
+def _new_log_dir(logs: Path) -> Path:
+    """A folder for the logs of one run; those of the last few runs are kept."""
+    if logs.exists():
+        for old in sorted(logs.iterdir())[: -_KEPT_RUNS + 1]:
+            shutil.rmtree(old, ignore_errors=True)
+    new = logs / time.strftime("%Y%m%d-%H%M%S")
+    new.mkdir(parents=True, exist_ok=True)
+    return new
+
+
+def ensure_model(directory: Path, model: Path | None, on_progress: OnProgress | None = None) -> Path:
     """The model to serve: the given one, or the lab's own, which is made if it is missing.
 
-    A ``launcher`` takes the place of ``plan.launch``: several labs may share a Zygote.
-
-    Raises LabError if vLLM or NIXL is missing, the given folder holds no model.
+    Raises LabError if the given folder holds no model.
     """
     if model is None:
         model = directory / "model"
         if not is_model(model):
-            make_model(model)
+            _make_model(model, on_progress or (lambda _: None))
     elif not is_model(model):
         raise LabError(
             f"Expected a model in {model}, found no config.json: make one with `pushscope lab model {model}`."
         )
     return model.absolute()
+
+
+def _make_model(model: Path, on_progress: OnProgress) -> None:
+    began = time.monotonic()
+    on_progress(Progress("model", "loading", 0.0))
+    make_model(model)
+    on_progress(Progress("model", "ready", time.monotonic() - began))
 
 
 def watch_until_interrupted(deployment: Deployment) -> None:
