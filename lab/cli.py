@@ -86,7 +86,10 @@ def up(  # noqa: PLR0917 - options
         Path | None, typer.Option(help="Folder of the recordings (default: pushscope's).")
     ] = None,
     multiprocessing: Annotated[
-        bool, typer.Option("--multiprocessing", help="Engine core in a process of its own.")
+        bool,
+        typer.Option(
+            "--multiprocessing", help="Worker processes apart from the engine core, vLLM's default."
+        ),
     ] = False,
     plain: Annotated[
         bool, typer.Option("--plain", help="Start each engine as a user would; slower, nothing shared.")
@@ -161,6 +164,7 @@ def load(  # noqa: PLR0917 - options
         str | None,
         typer.Option(metavar="ORDER", help=f"Send both legs without the router: {', '.join(ORDERS)}."),
     ] = None,
+    trace: Annotated[bool, typer.Option(help="Send a traceparent of its own with each request.")] = True,
     delay: Annotated[float, typer.Option(help="With --direct: seconds before the second leg.")] = 0.0,
     different_ids: Annotated[
         bool, typer.Option("--different-ids", help="With --direct: ids of P and D that never match.")
@@ -197,7 +201,7 @@ def load(  # noqa: PLR0917 - options
                     "Expected --direct ORDER with --prefill, --decode, --delay, --different-ids and "
                     "--transfer-id, found none: the router sends the legs in its own way."
                 )
-            target = ServerTarget(url or _router_url(directory or lab_dir()))
+            target = ServerTarget(url or _router_url(directory or lab_dir()), trace=trace)
         else:
             if url is not None:
                 raise ValueError("Expected --prefill and --decode with --direct, found --url.")
@@ -210,6 +214,7 @@ def load(  # noqa: PLR0917 - options
                 delay_s=delay,
                 same_id=not different_ids,
                 transfer_id=transfer_id,
+                trace=trace,
             )
         results = _run(plan, target)
     summary = summarise(results, seed=plan.seed)

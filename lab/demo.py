@@ -9,7 +9,7 @@ from typing import Any
 
 from pushscope.lab.deployment import Deployment
 from pushscope.lab.folders import lab_dir
-from pushscope.lab.launch import LaunchMode
+from pushscope.lab.launch import Launcher, LaunchMode
 from pushscope.lab.load import LoadPlan, ServerTarget, run_load
 from pushscope.lab.readiness import OnProgress
 from pushscope.lab.results import LoadSummary, RequestResult, summarise
@@ -24,6 +24,7 @@ def run_demo(
     load: LoadPlan = DEMO_LOAD,
     directory: Path | None = None,
     launch: LaunchMode = "forked",
+    launcher: Launcher | None = None,
     on_progress: OnProgress | None = None,
     on_ready: Callable[[Deployment], None] | None = None,
     on_result: Callable[[RequestResult], None] | None = None,
@@ -36,7 +37,7 @@ def run_demo(
     fields of both EngineSpecs. The model and the logs are in ``directory``, by default the user's lab folder.
     """
     plan = LabPlan(directory=directory or lab_dir(), specs=prefill_decode(1, 1, **spec), launch=launch)
-    with lab(plan, on_progress=on_progress) as deployment:
+    with lab(plan, on_progress=on_progress, launcher=launcher) as deployment:
         if on_ready is not None:
             on_ready(deployment)
         results = asyncio.run(run_load(load, ServerTarget(deployment.router_url), on_result=on_result))

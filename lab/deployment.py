@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -17,7 +17,6 @@ import httpx
 
 from pushscope.lab.environment import LAB_ID, python_environment
 from pushscope.lab.launch import Launcher, PlainLauncher, Process, start_command
-from pushscope.lab.ports import free_ports
 from pushscope.lab.processes import (
     ProcessInfo,
     group_members,
@@ -85,8 +84,8 @@ class Deployment:
         self.model = model
         self.log_dir = log_dir
         self.ring_dir = ring_dir
-        self.specs = {spec.name: _with_ports(spec) for spec in specs}
-        self.router = _with_router_ports(router) if router and self._has_pair() else None
+        self.specs = {spec.name: spec.with_ports() for spec in specs}
+        self.router = router.with_ports() if router and self._has_pair() else None
         self._launcher = launcher if launcher is not None else PlainLauncher()
         self._ready_timeout_s = ready_timeout_s
         self._stop_grace_s = stop_grace_s
@@ -186,7 +185,7 @@ class Deployment:
     def kill(self, name: str, number: int = signal.SIGKILL, *, part: Part = "all") -> None:
         """Send a signal to an engine or the router; after SIGKILL to all of it, wait until it is gone.
 
-        Raises ValueError if the engine has no process for its engine core (``EngineSpec.multiprocessing``).
+        Raises ValueError if the engine has no engine core any more.
         """
         process = self._get(name).process
         if part == "server":
@@ -194,10 +193,7 @@ class Deployment:
         elif part == "core":
             cores = [info for info in group_members(process.pid) if "EngineCore" in info.title]
             if not cores:
-                raise ValueError(
-                    f"Expected {name} to have a process for its engine core, found none: "
-                    "set multiprocessing=True in its EngineSpec."
-                )
+                raise ValueError(f"Expected {name} to have an engine core, found none: it has ended already.")
             for info in cores:
                 os.kill(info.pid, number)
         else:
@@ -302,13 +298,3 @@ class Deployment:
 
 def _nobody_watches(_progress: Progress) -> None:
     pass
-
-
-def _with_ports(spec: EngineSpec) -> EngineSpec:
-    http = spec.http_port or free_ports()
-    side_channel = spec.side_channel_port or (free_ports(spec.tensor_parallel_size) if spec.role else 0)
-    return replace(spec, http_port=http, side_channel_port=side_channel)
-
-
-def _with_router_ports(router: RouterSpec) -> RouterSpec:
-    return replace(router, port=router.port or free_ports(), metrics_port=router.metrics_port or free_ports())

@@ -26,7 +26,6 @@ _ENGINE_ENVIRONMENT = {
 
 _NOT_INHERITED = (
     "VLLM_CPU_KVCACHE_SPACE",  # overrules --kv-cache-memory-bytes
-    "VLLM_ENABLE_V1_MULTIPROCESSING",
     "VLLM_NIXL_SIDE_CHANNEL_PORT",
 )
 

@@ -19,6 +19,7 @@ from typing import Literal, Protocol, Self
 from pushscope.lab.engine.zygote import SERVER_MODULE
 from pushscope.lab.environment import engine_environment
 from pushscope.lab.processes import is_running, process_info, stop_groups
+from pushscope.lab.readiness import start_error
 from pushscope.lab.warden import Warden
 
 LaunchMode = Literal["forked", "plain"]
@@ -57,7 +58,7 @@ class Launcher(Protocol):
     def ready(self) -> bool:
         """Whether a server can be started now without waiting.
 
-        Raises RuntimeError if it never can.
+        Raises StartError if it never can.
         """
         ...
 
@@ -98,17 +99,18 @@ class Zygote:
     deployments.
 
     ``start`` waits for the import to be done. Servers that still run at the end are left to their deployment.
+    ``log`` is kept; without one the output goes to a temporary file.
     """
 
     imports_vllm = False
 
-    def __init__(self, *, timeout_s: float = 180.0) -> None:
+    def __init__(self, *, log: Path | None = None, timeout_s: float = 180.0) -> None:
         self._timeout_s = timeout_s
         self._folder = Path(
             tempfile.mkdtemp(prefix="pushscope-")
         )  # short: a socket's path has at most 107 bytes
         self._socket = self._folder / "zygote"
-        self._log = self._folder / "zygote.log"
+        self._log = log or self._folder / "zygote.log"
         self._process: Process | None = None
         self._warden: Warden | None = None
 
@@ -132,24 +134,22 @@ class Zygote:
     def ready(self) -> bool:
         """Whether a server can be forked now.
 
-        Raises RuntimeError if the import failed.
+        Raises StartError if the import failed.
         """
-        if self._process is None or not self._process.alive():
-            lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        if self._process is None:
             raise RuntimeError(
-                "Expected a process that has imported vLLM, found that it ended: "
-                + (lines[-1] if lines else "it said nothing")
-                + ". Start the engines the plain way to see the whole error."
+                "Expected the zygote to be started, found that it isn't: use it in a with block."
             )
+        if not self._process.alive():
+            raise start_error("the process that imports vLLM", self._process.exit_status(), self._log)
         return self._socket.exists()
 
     def start(self, arguments: Sequence[str], env: Mapping[str, str], log: Path) -> Process:
         deadline = time.monotonic() + self._timeout_s
         while not self.ready:
             if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"Expected vLLM to be imported within {self._timeout_s:.0f} s, found it still busy."
-                )
+                found = f"was not after {self._timeout_s:g} s"
+                raise start_error("the process that imports vLLM", found, self._log)
             time.sleep(0.05)
         request = {"args": list(arguments), "env": dict(env), "log": str(log), "cwd": str(log.parent)}
         with socket.socket(socket.AF_UNIX) as connection, connection.makefile("rw") as stream:

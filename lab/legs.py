@@ -18,7 +18,14 @@ from typing import Any, Literal, get_args
 
 import httpx
 
-from pushscope.lab.completion import Answer, RequestError, complete, completion_body, describe
+from pushscope.lab.completion import (
+    Answer,
+    RequestError,
+    complete,
+    completion_body,
+    describe,
+    make_trace_headers,
+)
 from pushscope.lab.load import LoadRequest, result_of
 from pushscope.lab.prompts import make_prompt
 from pushscope.lab.results import RequestResult
@@ -95,11 +102,6 @@ def check_decode_params(params: Mapping[str, Any]) -> None:
             f"found {', '.join(missing)} missing: "
             "send the prefill leg to an engine that has a NIXL connector."
         )
-
-
-def make_traceparent() -> str:
-    """A sampled W3C ``traceparent`` with random ids."""
-    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,7 @@ class DirectTarget:
             load_start=load_start,
             error=error,
             request_id=pair.request_id,
+            headers=pair.traceparent,
             prefill=pair.prefill if self.order != "only-d" else None,
             decode=pair.decode if self.order != "only-p" else None,
         )
@@ -232,7 +235,7 @@ class DirectTarget:
             request_id=request_id,
             decode_request_id=request_id if self.same_id else uuid.uuid4().hex,
             more={"transfer_id": uuid.uuid4().hex} if self.transfer_id else {},
-            traceparent={"traceparent": make_traceparent()} if self.trace else {},
+            traceparent=make_trace_headers() if self.trace else {},
         )
 
     async def _send_legs(

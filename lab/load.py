@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import httpx
 
-from pushscope.lab.completion import Answer, RequestError, complete, completion_body, describe
+from pushscope.lab.completion import (
+    Answer,
+    RequestError,
+    complete,
+    completion_body,
+    describe,
+    make_trace_headers,
+)
 from pushscope.lab.prompts import Arrivals, TokenCount, arrival_times, make_prompt, token_count
 from pushscope.lab.results import RequestResult
 
@@ -84,18 +91,21 @@ class ServerTarget:
     """A router, or an engine that stands alone."""
 
     url: str
+    trace: bool = True
+    """Send a ``traceparent`` with each request."""
 
     async def send(self, client: httpx.AsyncClient, request: LoadRequest, load_start: float) -> RequestResult:
         answer = Answer()
         start = time.perf_counter()
         error = None
+        headers = make_trace_headers() if self.trace else {}
         body = completion_body(request.prompt, request.output_tokens, stream=request.stream)
         try:
             async with asyncio.timeout(request.timeout_s):
-                await complete(client, self.url, body, answer=answer)
+                await complete(client, self.url, body, headers=headers, answer=answer)
         except (RequestError, httpx.HTTPError, TimeoutError) as problem:
             error = describe(problem)
-        return result_of(request, answer, start=start, load_start=load_start, error=error)
+        return result_of(request, answer, start=start, load_start=load_start, error=error, headers=headers)
 
 
 def result_of(
@@ -105,6 +115,7 @@ def result_of(
     start: float,
     load_start: float,
     error: str | None,
+    headers: Mapping[str, str],
     request_id: str | None = None,
     prefill: str | None = None,
     decode: str | None = None,
@@ -126,6 +137,7 @@ def result_of(
         token_ids=tuple(answer.token_ids),
         text=answer.text,
         error=error,
+        trace_id=headers["traceparent"].split("-")[1] if "traceparent" in headers else None,
         prefill=prefill,
         decode=decode,
     )

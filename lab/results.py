@@ -27,6 +27,8 @@ class RequestResult(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: tuple[int, ...] = ()
     text: str = ""
     error: str | None = None
+    trace_id: str | None = None
+    """Of the ``traceparent`` that was sent."""
     prefill: str | None = None
     """URL of the engine, where the client chose it."""
     decode: str | None = None

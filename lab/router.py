@@ -10,9 +10,10 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pushscope.lab.ports import free_ports
 from pushscope.lab.spec import HOST
 
 
@@ -26,12 +27,16 @@ class RouterSpec:
     """The router's own default of 1800 s would hide a stuck transfer for half an hour."""
     policy: str = "round_robin"
     """Round robin uses every pair of engines, also for few requests."""
-    args: Sequence[str] = field(default_factory=tuple)
+    args: Sequence[str] = ()
     """More arguments for ``vllm-router``; a repeated one overrules ours."""
 
     @property
     def url(self) -> str:
         return f"http://{HOST}:{self.port}"
+
+    def with_ports(self) -> RouterSpec:
+        """The same router with free ports where none were given."""
+        return replace(self, port=self.port or free_ports(), metrics_port=self.metrics_port or free_ports())
 
     def command(self, prefill_urls: Sequence[str], decode_urls: Sequence[str]) -> list[str]:
         """The command line that starts the router.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pushscope.lab.environment import engine_environment
+from pushscope.lab.ports import free_ports
 
 HOST = "127.0.0.1"
 SERVED_MODEL_NAME = "lab"
@@ -47,9 +48,9 @@ class EngineSpec:
     """More arguments for vLLM's API server."""
     env: Mapping[str, str] = field(default_factory=dict)
     multiprocessing: bool | None = None
-    """Run the engine core in a process of its own, as vLLM does by default. None: only with tensor
-    parallelism, because with one rank a single process starts faster and leaves more of a small machine to
-    the model."""
+    """Give each rank's worker a process of its own, vLLM's default on CPU. None: only with several ranks;
+    one worker lives in its engine core's process. The engine core is a process apart from the API server
+    in any case."""
     cured: bool = True
     """Apply the cures of ``pushscope.lab.engine.cures``."""
 
@@ -57,15 +58,16 @@ class EngineSpec:
     def url(self) -> str:
         return f"http://{HOST}:{self.http_port}"
 
-    @property
-    def separate_core(self) -> bool:
-        """Whether the engine core is a process apart from the API server."""
-        return self.tensor_parallel_size > 1 if self.multiprocessing is None else self.multiprocessing
+    def with_ports(self) -> EngineSpec:
+        """The same engine with free ports where none were given."""
+        http = self.http_port or free_ports()
+        side_channel = self.side_channel_port or (free_ports(self.tensor_parallel_size) if self.role else 0)
+        return replace(self, http_port=http, side_channel_port=side_channel)
 
     def kv_transfer_config(self) -> dict[str, Any] | None:
         """The value of ``--kv-transfer-config``; None without a role.
 
-        There is never an engine_id in it: an engine that restarts under its old id can't be reached by its
+        No engine_id is set in it: an engine that restarts under its old id can't be reached by its
         peers, which keep the agent of the dead one.
         """
         if self.role is None:
@@ -89,8 +91,7 @@ class EngineSpec:
             str(self.kv_cache_bytes),
         ]
         arguments += ["--tensor-parallel-size", str(self.tensor_parallel_size)]
-        if self.tensor_parallel_size == 1:
-            # On CPU vLLM would take the executor with worker processes also for one rank.
+        if not (self.tensor_parallel_size > 1 if self.multiprocessing is None else self.multiprocessing):
             arguments += ["--distributed-executor-backend", "uni"]
         if config := self.kv_transfer_config():
             arguments += ["--kv-transfer-config", json.dumps(config)]
@@ -99,7 +100,6 @@ class EngineSpec:
     def environment(self) -> dict[str, str]:
         """The whole environment of the engine's processes."""
         env = engine_environment(cured=self.cured)
-        env["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1" if self.separate_core else "0"
         if self.role is not None:
             env["VLLM_NIXL_SIDE_CHANNEL_HOST"] = HOST
             env["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(self.side_channel_port)

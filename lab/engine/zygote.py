@@ -83,8 +83,10 @@ def main(socket_path: str) -> None:
 def _import_if_there(name: str) -> Any:
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError:
-        return None  # vLLM moves its modules; a missing one is only imported later
+    except ModuleNotFoundError as error:
+        if error.name is None or not name.startswith(error.name) or error.name == "vllm":
+            raise
+        return None  # vLLM moves its modules; one that isn't where it was is imported later
 
 
 def _set_title(title: str) -> None:

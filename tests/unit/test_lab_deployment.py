@@ -68,12 +68,15 @@ def test_an_engine_without_a_role_has_no_connector() -> None:
     assert "VLLM_NIXL_SIDE_CHANNEL_PORT" not in spec.environment()
 
 
-def test_one_rank_is_one_process_unless_asked() -> None:
-    assert EngineSpec("A", None).environment()["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
-    assert EngineSpec("A", None, multiprocessing=True).environment()["VLLM_ENABLE_V1_MULTIPROCESSING"] == "1"
-    two_ranks = EngineSpec("A", None, tensor_parallel_size=2)
-    assert two_ranks.environment()["VLLM_ENABLE_V1_MULTIPROCESSING"] == "1"
-    assert "--distributed-executor-backend" not in two_ranks.arguments(Path("/model"))
+@pytest.mark.parametrize(
+    ("ranks", "multiprocessing", "in_one_process"),
+    [(1, None, True), (1, True, False), (2, None, False), (1, False, True)],
+)
+def test_one_worker_lives_in_its_engine_core_unless_asked(
+    ranks: int, multiprocessing: bool | None, in_one_process: bool
+) -> None:
+    spec = EngineSpec("A", None, tensor_parallel_size=ranks, multiprocessing=multiprocessing)
+    assert ("--distributed-executor-backend" in spec.arguments(Path("/model"))) is in_one_process
 
 
 def test_a_deployment_gives_every_engine_ports_of_its_own(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from pushscope.lab.completion import complete, completion_body
+from pushscope.lab.demo import run_demo
 from pushscope.lab.deployment import ROUTER, Deployment
 from pushscope.lab.environment import LAB_ID, python_environment
 from pushscope.lab.launch import Zygote
@@ -27,6 +28,8 @@ from pushscope.lab.prompts import make_prompt
 from pushscope.lab.readiness import StartError
 from pushscope.lab.results import RequestResult
 from pushscope.lab.spec import EngineSpec, prefill_decode
+from pushscope.lab.state import LabState, running_lab
+from pushscope.lab.up import LabError, LabPlan, lab, watch_until_interrupted
 
 pytestmark = pytest.mark.engines
 
@@ -132,8 +135,7 @@ def test_a_killed_prefill_engine_restarts_under_a_new_id(model: Path, zygote: Zy
 
 
 def test_an_engine_core_can_be_killed_alone(model: Path, zygote: Zygote, tmp_path: Path) -> None:
-    spec = EngineSpec("A", None, multiprocessing=True)
-    with Deployment([spec], model, log_dir=tmp_path, launcher=zygote) as deployment:
+    with Deployment([ALONE], model, log_dir=tmp_path, launcher=zygote) as deployment:
         assert any("EngineCore" in info.title for info in deployment.processes("A"))
         deployment.kill("A", signal.SIGKILL, part="core")
         assert not any("EngineCore" in info.title for info in deployment.processes("A"))
@@ -162,6 +164,40 @@ def test_ranks_may_differ_between_prefill_and_decode(
         assert_equal_to_alone(pair, target, replace(PLAN, seed=12))
 
 
+def test_the_router_learns_a_restarted_prefill_engine_when_it_is_restarted_too(
+    model: Path, zygote: Zygote, tmp_path: Path
+) -> None:
+    specs = prefill_decode(1, 1, instrumented=False)
+    with Deployment(specs, model, log_dir=tmp_path, launcher=zygote) as deployment:
+        target = ServerTarget(deployment.router_url)
+        assert [result.error for result in run(target, replace(PLAN, seed=13))] == [None] * 6
+        deployment.restart("P1")
+        deployment.restart(ROUTER)
+        assert [result.error for result in run(target, replace(PLAN, seed=14))] == [None] * 6
+        assert deployment.log("P1").name == "P1-2.log"
+
+
+def test_the_demo_goes_from_nothing_to_a_summary(zygote: Zygote, tmp_path: Path) -> None:
+    stages: list[tuple[str, str]] = []
+    results: list[RequestResult] = []
+    running: list[LabState | None] = []
+    summary = run_demo(
+        load=replace(PLAN, seed=15),
+        directory=tmp_path,
+        launcher=zygote,
+        on_progress=lambda progress: stages.append((progress.name, progress.stage)),
+        on_ready=lambda deployment: running.append(running_lab(tmp_path)),
+        on_result=results.append,
+        instrumented=False,
+    )
+    assert (summary.num_ok, summary.num_failed, len(results)) == (6, 0, 6)
+    assert {("P1", "ready"), ("D1", "ready"), ("router", "ready"), ("P1", "stopped")} <= set(stages)
+    assert running[0] is not None
+    assert running[0].urls("prefill") != []
+    assert running_lab(tmp_path) is None
+    assert (tmp_path / "model" / "config.json").exists()
+
+
 def test_an_engine_that_cannot_start_says_why(model: Path, zygote: Zygote, tmp_path: Path) -> None:
     specs = [EngineSpec("P1", "prefill", instrumented=False, args=["--max-model-len", "999999999"])]
     began = time.monotonic()
@@ -174,6 +210,16 @@ def test_an_engine_that_cannot_start_says_why(model: Path, zygote: Zygote, tmp_p
     assert "Expected P1 to become ready" in str(error.value)
     assert "max_model_len" in str(error.value)
     assert str(tmp_path / "P1.log") in str(error.value)
+
+
+def test_a_lab_whose_engine_ends_says_so(model: Path, zygote: Zygote, tmp_path: Path) -> None:
+    specs = [EngineSpec("P1", "prefill", instrumented=False)]
+    plan = LabPlan(tmp_path, specs, model=model, router=None)
+    with pytest.raises(LabError, match=r"Expected P1 to run, found that it ended: .*P1\.log"):  # noqa: PT012, SIM117 - the error ends the lab
+        with lab(plan, launcher=zygote) as deployment:
+            deployment.kill("P1")
+            watch_until_interrupted(deployment)
+    assert running_lab(tmp_path) is None
 
 
 def test_nothing_is_left_after_a_deployment(model: Path, zygote: Zygote, tmp_path: Path) -> None:
