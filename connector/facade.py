@@ -25,7 +25,8 @@ from pushscope.connector.options import Options, OptionsError, read_options
 from pushscope.connector.queues import WatchedQueue
 from pushscope.connector.scheduler_seams import SCHEDULER, SchedulerProbe, watched_listener
 from pushscope.connector.weave import SeamTable
-from pushscope.connector.worker_seams import WORKER, WorkerProbe
+from pushscope.connector.worker_probe import WorkerProbe
+from pushscope.connector.worker_seams import WORKER
 from pushscope.telemetry.clock import read_anchor, this_host
 from pushscope.telemetry.events import EngineUp, Origin, cut
 from pushscope.telemetry.ids import recorded_engine_id, recorded_id

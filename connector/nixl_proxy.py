@@ -26,7 +26,7 @@ from pushscope.telemetry.events import (
 from pushscope.telemetry.recorder import now
 
 if TYPE_CHECKING:
-    from pushscope.connector.worker_seams import WorkerProbe
+    from pushscope.connector.worker_probe import WorkerProbe
 
 HEARTBEAT = b"HB:"
 

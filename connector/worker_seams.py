@@ -7,24 +7,19 @@ call), the ``nixl-push-writer`` (registrations, matching, writes) and the handsh
 from __future__ import annotations
 
 import threading
-import time
-from collections import defaultdict
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from pushscope.connector.nixl_proxy import HEARTBEAT, Write, agent_name
+from pushscope.connector.nixl_proxy import Write, agent_name
 from pushscope.connector.scheduler_seams import CONTEXT_KEY, num_blocks
 from pushscope.connector.weave import Observation, SeamTable
+from pushscope.connector.worker_probe import WorkerProbe
 from pushscope.telemetry.events import (
     BlocksHandedOff,
     BlocksPickedUp,
     DescriptorsStarted,
     EngineDown,
-    Event,
-    Evicted,
     HandshakeEnded,
     HandshakeQueued,
     HandshakeStarted,
@@ -34,25 +29,20 @@ from pushscope.telemetry.events import (
     LeaseSet,
     Matched,
     NothingToPush,
-    NotificationCounted,
-    NotificationUnrecognised,
     PeerRank,
-    PushDeferred,
     PushResumed,
     ReceiveDone,
     ReceiveFailed,
     RegistrationDrained,
     RegistrationFailed,
     RegistrationHandedOff,
-    Tables,
     TraceContext,
     WriteFailed,
-    WriterException,
     cut,
     error_text,
 )
 from pushscope.telemetry.ids import recorded_engine_id
-from pushscope.telemetry.recorder import Recorder, now
+from pushscope.telemetry.recorder import now
 
 WORKER = SeamTable()
 
@@ -73,137 +63,6 @@ class _Registration(msgspec.Struct, frozen=True):
 
 _decode_registration = msgspec.msgpack.Decoder(_Registration).decode
 assert CONTEXT_KEY in _Registration.__struct_fields__
-
-
-class WorkerProbe:
-    """What the observers of one worker share."""
-
-    def __init__(
-        self, worker: Any, recorder: Recorder, request_id: Callable[[str], str], registration_prefix: bytes
-    ):
-        self.worker = worker
-        self.recorder = recorder
-        self.id = request_id
-        self.registration_prefix = registration_prefix
-
-        # Writer thread only.
-        self.registering = ("", "")
-        """(D request id, P engine id) of the registration that is being sent."""
-        self.registrations_tried = 0
-        self.drained_engine = ""
-        """D's engine, while one of its registrations is handled."""
-        self.writing: Write | None = None
-        self.writes = 0
-        self.pushing: tuple[int, str, str] | None = None
-        """(thread, P request id, D engine) in ``_do_start_push_kv``: a handshake that is not done defers it."""
-        self.deferred: set[str] = set()
-        self._batch: dict[bytes, tuple[str, int]] = {}
-        self._lost_with = 0
-        self._excepted: BaseException | None = None
-
-        self.sent: defaultdict[str, list[tuple[str, str, str]]] = defaultdict(list)
-        """Open registrations of a D request: the recorder's keys."""
-        self.handshakes: dict[str, Any] = {}
-        """The last handshake future of each peer engine, to tell a new one from one waited for again."""
-        recorder.has_work = self._has_work
-        recorder.on_tick = self._tables
-
-    # -- looking -----------------------------------------------------------------------------------
-
-    def _has_work(self) -> bool:
-        w = self.worker
-        return bool(w._recving_metadata or w._reqs_to_send or w._sending_transfers)
-
-    def _tables(self) -> None:
-        w = self.worker
-        self.recorder.record(
-            Tables(
-                now(),
-                0,
-                len(w._push_finished_blocks),
-                len(w._pending_d_registrations),
-                len(w._sending_transfers),
-                len(w._reqs_to_send),
-                len(w._recving_metadata),
-            )
-        )
-
-    def rank_of(self, engine_id: str, agent: Any) -> tuple[int, int]:
-        """(pp, tp) of the peer's rank that ``agent`` speaks for."""
-        for rank, name in self.worker._remote_agents.get(engine_id, {}).items():
-            if name == agent:
-                return int(rank[0]), int(rank[1])
-        return 0, 0
-
-    def lease_left(self, request_id: str) -> float | None:
-        expiry = self.worker._reqs_to_send.get(request_id)
-        return None if expiry is None else float(expiry) - time.perf_counter()
-
-    def received(self, request_id: str, event: Event) -> None:
-        """The blocks of a D request are there, or will not come: close what was open for it, record why."""
-        self.recorder.end(("receive", request_id))
-        for key in self.sent.pop(request_id, ()):
-            self.recorder.end(key)
-        self.recorder.record(event)
-
-    # -- the writer's batch ------------------------------------------------------------------------
-
-    def batch_drained(self, registrations: dict[bytes, tuple[str, int]]) -> None:
-        """Registrations just drained: by message, the NIXL agent it came from and how many came after it."""
-        self._batch = registrations
-
-    def handling(self, notification: bytes) -> str:
-        """The writer turns to a registration: the agent it came from. If it fails, what came after is lost."""
-        agent, self._lost_with = self._batch.pop(notification, ("", 0))
-        return agent
-
-    @contextmanager
-    def writer_exceptions(self, where: str, request_id: str) -> Generator[None]:
-        """Record what goes up to the writer loop, once, where it is first seen on its way."""
-        try:
-            yield
-        except Exception as e:
-            if e is not self._excepted:
-                self._excepted = e
-                lost = self._lost_with if self.drained_engine else 0
-                self.recorder.record(WriterException(now(), where, self.id(request_id), lost, error_text(e)))
-            raise
-
-    def handshake_pending(self) -> None:
-        """A handshake is wanted and not done: if this thread is about to push, that push is deferred."""
-        if self.pushing is not None and self.pushing[0] == threading.get_ident():
-            _, request_id, engine = self.pushing
-            self.deferred.add(request_id)
-            self.recorder.begin(("deferred", request_id), PushDeferred(now(), self.id(request_id), engine))
-
-    # -- queues ------------------------------------------------------------------------------------
-
-    def evicting(self, request_id: str) -> None:
-        """The writer thread takes a finished or expired id; most have nothing left to drop."""
-        w = self.worker
-        had_blocks = request_id in w._push_finished_blocks
-        had_registration = request_id in w._pending_d_registrations
-        self.recorder.end(("unmatched", request_id))
-        if had_blocks or had_registration:
-            self.recorder.record(Evicted(now(), self.id(request_id), had_blocks, had_registration))
-
-    def counting(self, notification: bytes) -> None:
-        """The main thread takes a notification that the writer forwarded (``_get_new_notifs``)."""
-        if notification.startswith(HEARTBEAT):
-            return
-        w = self.worker
-        request_id, _, tp_size = notification.decode("utf-8").rpartition(":")
-        if request_id in w._reqs_to_send or request_id in w._reqs_to_process:
-            return
-        meta = w._recving_metadata.get(request_id)
-        if meta is None:
-            self.recorder.record(NotificationUnrecognised(now(), self.id(request_id)))
-            return
-        n = w.consumer_notification_counts_by_req.get(request_id, 0) + 1
-        counted = NotificationCounted(
-            now(), self.id(request_id), n, int(tp_size), getattr(meta, "pp_size", 1)
-        )
-        self.recorder.record(counted)
 
 
 # -- main thread --------------------------------------------------------------------------------------

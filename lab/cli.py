@@ -45,7 +45,7 @@ Directory = Annotated[
 
 
 @app.command()
-def model(  # noqa: PLR0917 - options
+def model(
     directory: Annotated[Path, typer.Argument(help="Where to write it.")],
     layers: Annotated[int, typer.Option(min=1)] = 2,
     hidden: Annotated[int, typer.Option(min=8)] = 128,
@@ -69,7 +69,7 @@ def model(  # noqa: PLR0917 - options
 
 
 @app.command()
-def up(  # noqa: PLR0917 - options
+def up(
     prefill: Annotated[int, typer.Option(min=1, help="Prefill engines.")] = 1,
     decode: Annotated[int, typer.Option(min=1, help="Decode engines.")] = 1,
     tensor_parallel: Annotated[int, typer.Option(min=1, help="Ranks of each engine.")] = 1,
@@ -81,7 +81,6 @@ def up(  # noqa: PLR0917 - options
     block_size: Annotated[int, typer.Option(help="Tokens per KV block, a multiple of 32.")] = 32,
     connector: Annotated[str, typer.Option(help="KV connector.")] = "NixlPushConnector",
     instrument: Annotated[bool, typer.Option(help="Record transfers with pushscope.")] = True,
-    agent: Annotated[bool, typer.Option(help="Let the engines start pushscope's agent.")] = True,
     rings: Annotated[
         Path | None, typer.Option(help="Folder of the recordings (default: pushscope's).")
     ] = None,
@@ -99,8 +98,6 @@ def up(  # noqa: PLR0917 - options
     ] = None,
 ) -> None:
     """Start engines and router, and run until Ctrl-C or SIGTERM."""
-    # Only our connector knows its own options; plain vLLM is left without.
-    options = {"pushscope": {"agent": "auto"}} if instrument and agent else {}
     specs = prefill_decode(
         prefill,
         decode,
@@ -108,7 +105,6 @@ def up(  # noqa: PLR0917 - options
         block_size=block_size,
         kv_connector=connector,
         instrumented=instrument,
-        extra_config=options,
         multiprocessing=True if multiprocessing else None,
         args=tuple(engine_arg or ()),
     )
@@ -147,7 +143,7 @@ def _say_ready(console: Console, deployment: Deployment) -> None:
 
 
 @app.command()
-def load(  # noqa: PLR0917 - options
+def load(
     requests: Annotated[int | None, typer.Option(help="Number of requests (default: 20).")] = None,
     duration: Annotated[float | None, typer.Option(help="Seconds in which requests start.")] = None,
     rate: Annotated[

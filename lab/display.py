@@ -16,7 +16,8 @@ from rich.text import Text
 
 from pushscope.lab.load import LoadPlan
 from pushscope.lab.readiness import Progress, Stage
-from pushscope.lab.results import RequestResult, milliseconds
+from pushscope.lab.results import RequestResult
+from pushscope.telemetry.units import duration
 
 _STYLES: dict[Stage, str] = {"ready": "green", "stopped": "dim"}
 _LINES_EVERY_S = 3.0
@@ -106,6 +107,6 @@ class LoadDisplay:
             self._console.print(f"{self._done}{total} {self._description(result)}", highlight=False)
 
     def _description(self, result: RequestResult) -> str:
-        ttft = "" if result.ttft_s is None else f", TTFT {milliseconds(result.ttft_s)}"
+        ttft = "" if result.ttft_s is None else f", TTFT {duration(result.ttft_s)}"
         failed = f", {self._failed} failed" if self._failed else ""
         return f"requests{failed}{ttft}"

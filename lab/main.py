@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from pushscope.lab import cli as lab_cli
-from pushscope.lab.demo import run_demo as demo
+from pushscope.lab.demo import demo
 from pushscope.telemetry import cli as telemetry_cli
 from pushscope.telemetry.live import snapshots
 from pushscope.tui.cli import top_command

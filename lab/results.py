@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import msgspec
+
+from pushscope.telemetry.units import duration, percentile
 
 
 class RequestResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,11 +40,11 @@ class RequestResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Percentiles(msgspec.Struct, frozen=True):
-    """Seconds; NaN without values."""
+    """Seconds; None without values."""
 
-    p50: float
-    p90: float
-    p99: float
+    p50: float | None
+    p90: float | None
+    p99: float | None
 
 
 class LoadSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,15 +60,6 @@ class LoadSummary(msgspec.Struct, frozen=True, kw_only=True):
     errors: dict[str, int]
     """How many requests ended with each error."""
     seed: int
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that at least ``percent`` % of the values don't exceed (nearest rank); NaN of
-    nothing."""
-    if not values:
-        return math.nan
-    ranked = sorted(values)
-    return ranked[max(0, math.ceil(percent / 100 * len(ranked)) - 1)]
 
 
 def percentiles(values: Sequence[float]) -> Percentiles:
@@ -105,15 +97,8 @@ def summary_text(summary: LoadSummary) -> str:
         f"{summary.num_ok} of {total} requests ok, {summary.num_failed} failed in {summary.duration_s:.1f} s"
         f" ({summary.requests_per_s:.2f} requests/s, {summary.output_tokens_per_s:.0f} output tokens/s;"
         f" seed {summary.seed})",
-        f"TTFT  p50 {milliseconds(ttft.p50)}  p90 {milliseconds(ttft.p90)}  p99 {milliseconds(ttft.p99)}",
-        f"TPOT  p50 {milliseconds(tpot.p50)}  p90 {milliseconds(tpot.p90)}",
+        f"TTFT  p50 {duration(ttft.p50)}  p90 {duration(ttft.p90)}  p99 {duration(ttft.p99)}",
+        f"TPOT  p50 {duration(tpot.p50)}  p90 {duration(tpot.p90)}",
     ]
     lines += [f"{count} x {error}" for error, count in summary.errors.items()]
     return "\n".join(lines)
-
-
-def milliseconds(seconds: float) -> str:
-    """``0.1234`` as ``123 ms``; a value that isn't known as ``-``."""
-    if math.isnan(seconds):
-        return "-"
-    return f"{seconds * 1e3:.0f} ms" if seconds >= 0.01 else f"{seconds * 1e3:.1f} ms"

@@ -11,7 +11,7 @@ from pushscope.telemetry import events as ev
 from pushscope.telemetry.half import NO_FACTS, Facts, Half
 from pushscope.telemetry.ids import base_id
 from pushscope.telemetry.stages import Agents, critical_path, stages_of
-from pushscope.telemetry.transfer import Outcome, Stage, StageTime, Transfer
+from pushscope.telemetry.transfer import OPEN_OUTCOMES, Outcome, Stage, StageTime, Transfer
 
 _GOOD_ENDS: Final = frozenset({"finished_stopped", "finished_length_capped"})
 _ORDER: Final = tuple(Stage)
@@ -64,8 +64,9 @@ def transfer_of(
     sides = (*(("P",) if p_state.observed else ()), *(("D",) if d_state.observed else ()))
     stages = stages_of(p, d, agents)
     outcome, ended_t, error = _outcome(p, d, p_state, d_state)
-    if outcome in (Outcome.WAITING, Outcome.MOVING) and (gone := _gone(p_state, d_state)):
-        outcome, error, ended_t = Outcome.LOST, gone, _last_t(p_half, d_half)
+    if gone := _gone(outcome, p, p_state, d_state):
+        error = f"{gone}; {error}" if error else gone
+        outcome, ended_t = Outcome.LOST, ended_t or _last_t(p_half, d_half)
     stage, since = (None, ended_t) if ended_t else _present(stages, p_half, d_half)
     staged, scheduled = p.first(ev.BlocksStaged), d.first(ev.DecodeScheduled)
     registered = d.first(ev.RegistrationStaged)
@@ -163,9 +164,16 @@ def _error(p: Facts, d: Facts) -> str:
     return ""
 
 
-def _gone(p_state: EngineFacts, d_state: EngineFacts) -> str:
+def _gone(outcome: Outcome, p: Facts, p_state: EngineFacts, d_state: EngineFacts) -> str:
+    """Which engines took the transfer with them; empty if none did.
+
+    A D request that was ended while P was gone and had not finished its part was ended because of that.
+    """
+    p_was_done = p.has(ev.SendFinished, ev.PrefillNotProcessed, ev.LeaseExpired)
+    if outcome not in OPEN_OUTCOMES and not (outcome is Outcome.ABORTED and not p_was_done):
+        return ""
     gone = [side for side, state in (("P", p_state), ("D", d_state)) if state.observed and not state.alive]
-    return f"{' and '.join(gone)} is gone" if len(gone) == 1 else "P and D are gone" if gone else ""
+    return f"{' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} gone" if gone else ""
 
 
 def _last_t(*halves: Half | None) -> int:

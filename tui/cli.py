@@ -15,11 +15,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from pushscope.telemetry.cli import Replay, RingFolder
 from pushscope.tui.feed import SnapshotSource
 
-OpenSource = Callable[[Path | None, bool], AbstractContextManager[SnapshotSource]]
-"""Opens a recording, or with None this host's rings, for as long as the context lasts. A recording is played
-at its own speed, or (True) read to its end at once. Raises OSError or ValueError with a sentence for the user
+OpenSource = Callable[[Path | None, bool, Path | None], AbstractContextManager[SnapshotSource]]
+"""Opens a recording, or with None this host's rings (in the folder that comes last, or the usual one), for as
+long as the context lasts. A recording is played at its own speed, or (True) read to its end at once. Raises OSError or ValueError with a sentence for the user
 if it can't."""
 
 CANNOT_TELL = 2
@@ -30,9 +31,6 @@ Json = Annotated[
     bool,
     typer.Option("--json", help="Print snapshots as lines of JSON: with --once one, else one per refresh."),
 ]
-Replay = Annotated[
-    Path | None, typer.Option("--replay", metavar="FILE", help="Read a recording, not this host's engines.")
-]
 Refresh = Annotated[
     float, typer.Option("--refresh", metavar="SECONDS", min=0.1, max=60, help="Time between two snapshots.")
 ]
@@ -42,10 +40,16 @@ def top_command(open_source: OpenSource) -> Callable[..., None]:
     """The command, ready for ``app.command("top")`` of a typer app."""
 
     def command(
-        once: Once = False, json_output: Json = False, replay: Replay = None, refresh: Refresh = 0.5
+        once: Once = False,
+        json_output: Json = False,
+        replay: Replay = None,
+        refresh: Refresh = 0.5,
+        rings: RingFolder = None,
     ) -> None:
         """Show every KV transfer in flight, who waits for whom, and what ended lately."""
-        code = top(open_source, once=once, json_output=json_output, replay=replay, refresh=refresh)
+        code = top(
+            open_source, once=once, json_output=json_output, replay=replay, refresh=refresh, rings=rings
+        )
         raise typer.Exit(code)
 
     return command
@@ -58,12 +62,13 @@ def top(
     json_output: bool = False,
     replay: Path | None = None,
     refresh: float = 0.5,
+    rings: Path | None = None,
 ) -> int:
     """Run ``pushscope top`` and give its exit code: 0, or ``CANNOT_TELL``."""
     if not (once or json_output or (sys.stdin.isatty() and sys.stdout.isatty())):
         return _complain("top draws on a terminal, and this is none: use --once or --json")
     try:
-        with open_source(replay, once) as snapshots:
+        with open_source(replay, once, rings) as snapshots:
             if json_output:
                 _print_json(snapshots, None if once else refresh)
             elif once:

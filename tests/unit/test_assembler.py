@@ -283,6 +283,13 @@ class TestEnds:
         side = "P" if engine == P_ENGINE else "D"
         assert (t.outcome, t.error) == (Outcome.LOST, f"{side} is gone")
 
+    def test_a_d_request_that_was_ended_because_p_is_gone_is_lost_not_aborted(self):
+        said = until(delivered(), ev.BlocksStaged)
+        said.append((D_SCHEDULER, ev.RequestEnded(ms(25), "cmpl-r-bbbbbbbb", "finished_aborted")))
+        assert the_transfer(assembled(said)).outcome is Outcome.ABORTED
+        t = the_transfer(assembled(said, gone=(P_ENGINE,)))
+        assert (t.outcome, t.error) == (Outcome.LOST, "P is gone; D ended the request: finished_aborted")
+
     def test_what_was_delivered_before_the_engine_went_stays_delivered(self):
         assert the_transfer(assembled(delivered(), gone=(P_ENGINE,))).outcome is Outcome.DELIVERED
 

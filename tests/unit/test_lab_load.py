@@ -11,7 +11,7 @@ import pytest
 
 from pushscope.lab.load import LoadPlan, LoadRequest, run_load
 from pushscope.lab.prompts import arrival_times, make_prompt, parse_token_count
-from pushscope.lab.results import RequestResult, percentile, summarise, summary_text
+from pushscope.lab.results import RequestResult, summarise, summary_text
 
 
 def test_a_prompt_depends_on_seed_and_index_alone() -> None:
@@ -62,15 +62,6 @@ def test_poisson_arrivals_have_the_rate_on_average_and_the_spread_of_a_poisson_p
     assert mean == pytest.approx(0.2, rel=0.05)
     assert deviation == pytest.approx(mean, rel=0.05)
     assert times == list(itertools.islice(arrival_times(5.0, "poisson", 1), 5001))
-
-
-@pytest.mark.parametrize(("percent", "value"), [(50, 5), (90, 9), (99, 10), (100, 10), (1, 1)])
-def test_percentiles_are_values_that_occurred(percent: float, value: int) -> None:
-    assert percentile([7, 3, 10, 1, 9, 2, 8, 4, 6, 5], percent) == value
-
-
-def test_a_percentile_of_nothing_is_not_a_number() -> None:
-    assert math.isnan(percentile([], 50))
 
 
 @pytest.mark.parametrize(

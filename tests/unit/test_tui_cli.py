@@ -23,16 +23,16 @@ from pushscope.tui.once import render_snapshot, snapshot_json
 
 from . import samples
 
-Opener = Callable[[Path | None], AbstractContextManager[Callable[[], Snapshot]]]
+Opener = Callable[[Path | None, bool, Path | None], AbstractContextManager[Callable[[], Snapshot]]]
 
 
 @contextmanager
-def sample_source(replay: Path | None) -> Iterator[Callable[[], Snapshot]]:
+def sample_source(replay: Path | None, to_end: bool, rings: Path | None) -> Iterator[Callable[[], Snapshot]]:
     yield lambda: samples.busy(source=f"recording {replay}") if replay else samples.busy()
 
 
 @contextmanager
-def broken_source(replay: Path | None) -> Iterator[Callable[[], Snapshot]]:
+def broken_source(replay: Path | None, to_end: bool, rings: Path | None) -> Iterator[Callable[[], Snapshot]]:
     raise PermissionError("the folder [x] belongs to uid 1001, not to 1000")
     yield samples.busy
 
@@ -130,7 +130,7 @@ def process_of_its_own(arguments: str, **environment: str) -> Iterator[subproces
         "import sys, samples\n"
         "from contextlib import nullcontext\n"
         "from pushscope.tui.cli import top\n"
-        f"sys.exit(top(lambda _: nullcontext(samples.busy), {arguments}))\n"
+        f"sys.exit(top(lambda *_: nullcontext(samples.busy), {arguments}))\n"
     )
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     with subprocess.Popen(

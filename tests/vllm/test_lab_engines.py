@@ -16,38 +16,23 @@ import httpx
 import pytest
 
 from pushscope.lab.completion import complete, completion_body
-from pushscope.lab.demo import run_demo
 from pushscope.lab.deployment import ROUTER, Deployment
 from pushscope.lab.environment import LAB_ID, python_environment
 from pushscope.lab.launch import Zygote
 from pushscope.lab.legs import DirectTarget, Order
 from pushscope.lab.load import LoadPlan, ServerTarget, Target, run_load
-from pushscope.lab.model import make_model
 from pushscope.lab.processes import ProcessInfo, group_members, process_info, processes_with_environment
 from pushscope.lab.prompts import make_prompt
 from pushscope.lab.readiness import StartError
 from pushscope.lab.results import RequestResult
 from pushscope.lab.spec import EngineSpec, prefill_decode
-from pushscope.lab.state import LabState, running_lab
+from pushscope.lab.state import running_lab
 from pushscope.lab.up import LabError, LabPlan, lab, watch_until_interrupted
 
 pytestmark = pytest.mark.engines
 
 PLAN = LoadPlan(num_requests=6, concurrency=3, prompt_tokens=(20, 700), output_tokens=8, timeout_s=30)
 ALONE = EngineSpec("A", None)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("lab") / "model"
-    make_model(directory)
-    return directory
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote() as zygote:
-        yield zygote
 
 
 @pytest.fixture(scope="module")
@@ -175,27 +160,6 @@ def test_the_router_learns_a_restarted_prefill_engine_when_it_is_restarted_too(
         deployment.restart(ROUTER)
         assert [result.error for result in run(target, replace(PLAN, seed=14))] == [None] * 6
         assert deployment.log("P1").name == "P1-2.log"
-
-
-def test_the_demo_goes_from_nothing_to_a_summary(zygote: Zygote, tmp_path: Path) -> None:
-    stages: list[tuple[str, str]] = []
-    results: list[RequestResult] = []
-    running: list[LabState | None] = []
-    summary = run_demo(
-        load=replace(PLAN, seed=15),
-        directory=tmp_path,
-        launcher=zygote,
-        on_progress=lambda progress: stages.append((progress.name, progress.stage)),
-        on_ready=lambda deployment: running.append(running_lab(tmp_path)),
-        on_result=results.append,
-        instrumented=False,
-    )
-    assert (summary.num_ok, summary.num_failed, len(results)) == (6, 0, 6)
-    assert {("P1", "ready"), ("D1", "ready"), ("router", "ready"), ("P1", "stopped")} <= set(stages)
-    assert running[0] is not None
-    assert running[0].urls("prefill") != []
-    assert running_lab(tmp_path) is None
-    assert (tmp_path / "model" / "config.json").exists()
 
 
 def test_an_engine_that_cannot_start_says_why(model: Path, zygote: Zygote, tmp_path: Path) -> None:
