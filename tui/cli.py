@@ -19,9 +19,9 @@ from pushscope.telemetry.cli import Replay, RingFolder
 from pushscope.tui.feed import SnapshotSource
 
 OpenSource = Callable[[Path | None, bool, Path | None], AbstractContextManager[SnapshotSource]]
-"""Opens a recording, or with None this host's rings (in the folder that comes last, or the usual one), for as
-long as the context lasts. A recording is played at its own speed, or (True) read to its end at once. Raises OSError or ValueError with a sentence for the user
-if it can't."""
+"""Opens a recording, or with None this host's rings (in the folder that comes last, or the usual one), for
+as long as the context lasts. A recording is played at its own speed, or (True) read to its end at once.
+Raises OSError or ValueError with a sentence for the user if it can't."""
 
 CANNOT_TELL = 2
 """Exit code: the source can't be read, or there is no terminal to draw on."""
