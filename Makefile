@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit engines bench snapshots clean
+.PHONY: help install demo test check unit engines bench snapshots pictures clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -36,6 +36,9 @@ bench: $(READY) ## Benchmarks against the budgets, as ratios in one run
 
 snapshots: $(READY) ## Draw the pictures anew that the screens are tested against
 	$(BIN)/python -m pytest tests/unit -k tui --snapshot-update
+
+pictures: $(READY) ## Draw the pictures of the README from a real run
+	$(BIN)/python docs/make_pictures.py
 
 clean: ## Remove the environment and what tools left behind
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis snapshot_report.html

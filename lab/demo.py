@@ -50,8 +50,8 @@ _WATCHED_S = 3600.0
 
 def demo(
     requests: Annotated[int, typer.Option(min=1, help="Without a terminal: how many requests.")] = 24,
-    rate: Annotated[float, typer.Option(min=0.1, max=50, help="Requests per second.")] = 4.0,
-    prompt_tokens: Annotated[str, typer.Option(help="As 200 or 100-1000.")] = "100-1000",
+    concurrency: Annotated[int, typer.Option(min=1, max=64, help="Requests in flight, at most.")] = 6,
+    prompt_tokens: Annotated[str, typer.Option(help="As 200 or 200-2000.")] = "200-2000",
     output_tokens: Annotated[str, typer.Option(help="As 16 or 8-32.")] = "8-32",
     seed: Annotated[int, typer.Option(help="Same seed, same prompts.")] = 0,
     screen: Annotated[
@@ -71,7 +71,7 @@ def demo(
             load = LoadPlan(
                 num_requests=None if on_screen else requests,
                 duration_s=_WATCHED_S if on_screen else None,
-                rate=rate,
+                concurrency=concurrency,
                 prompt_tokens=parse_token_count(prompt_tokens),
                 output_tokens=parse_token_count(output_tokens),
                 seed=seed,

@@ -91,8 +91,8 @@ class NothingToReceive(RequestEvent, frozen=True, array_like=True, gc=False, tag
     """D allocated for a remote prefill but needs none of it."""
 
     reason: str = ""
-    """``full_hit``: the prompt is cached, or another connector was chosen; ``not_scheduled``: D ended the
-    request before it was ever scheduled."""
+    """``no_external_tokens``: the prompt is cached, or another connector was chosen; ``not_scheduled``: D
+    ended the request before it was ever scheduled."""
 
 
 class WatchdogFired(RequestEvent, frozen=True, array_like=True, gc=False, tag=12):

@@ -132,7 +132,8 @@ def _ended_at_d(p: Facts, d: Facts) -> tuple[Outcome, int, str] | None:
         return Outcome.FAILED, failed.t, _error(p, d) or "D's worker reported the receive as failed"
     if scheduled := d.first(ev.DecodeScheduled):
         return Outcome.DELIVERED, scheduled.t, ""
-    if (nothing := d.first(ev.NothingToReceive)) and not d.has(ev.RegistrationStaged):
+    nothing = d.first(ev.NothingToReceive)
+    if nothing and nothing.reason != "not_scheduled" and not d.has(ev.RegistrationStaged):
         return Outcome.NOTHING_TO_RECEIVE, nothing.t, ""
     if ended := d.first(ev.RequestEnded):
         if ended.status in _GOOD_ENDS:
@@ -212,7 +213,9 @@ def _waits(p: Facts, d: Facts) -> str:
     if registered and staged:
         if p.has(ev.LeaseExpired):
             return "D waits for blocks that P has released"
-        return "P waits for D's registration to arrive" if not d.has(ev.RegistrationDrained) else ""
+        if d.has(ev.RegistrationDrained):
+            return "both are at P, its writer has yet to pair them"
+        return "P waits for D's registration to arrive"
     if registered:
         if p.has(ev.PrefillNotProcessed):
             return "D waits for a prefill that P gave up"

@@ -18,6 +18,7 @@ WINDOW_NS: Final = 10_000_000_000
 SAME_HOST_LAG_NS: Final = 20_000_000
 """An event may be recorded this long after its time: it is stamped before its slot is claimed."""
 MAX_SHOWN_RECENT: Final = 200
+_SIDES: Final = ("P", "PD", "D")
 
 
 class _Process:
@@ -166,7 +167,7 @@ class Watcher:
                     processes=tuple(self._process(s) for s in states),
                 )
             )
-        return tuple(engines)
+        return tuple(sorted(engines, key=lambda e: _SIDES.index(e.side)))
 
     def _process(self, state: RingState) -> EngineProcess:
         process, origin = self._processes[state.origin.instance], state.origin

@@ -28,6 +28,7 @@ KEYS = (
 
 WORDS = (
     ("P -> D", "prefill engine to decode engine; ? is not known yet"),
+    ("P ~> D", "paired by the base id alone: P's worker has not matched them yet"),
     ("age, since", "how long it has been in its present stage"),
     ("ranks", "notifications counted, of those expected"),
     ("seen", "P only, D only: the other engine isn't observed here"),

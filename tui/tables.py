@@ -78,11 +78,12 @@ def identity(transfer: Transfer) -> tuple[str | None, str | None, int]:
 
 
 def route(transfer: Transfer, snapshot: Snapshot, width: int = 36) -> str:
-    """``P1 -> D1``: the short names of the engines, ``?`` for one that isn't known yet.
+    """``P1 -> D1``: the short names of the engines, ``?`` for one that isn't known yet, ``~>`` if the two were
+    only paired by their base id.
 
     If that is longer than ``width``, the longer name is cut (an unobserved engine has no short name).
     """
-    arrow = " -> "
+    arrow = " ~> " if transfer.tentative else " -> "
     room = max(width - len(arrow), 2)
     p_name = units.clean(snapshot.engine_name(transfer.p_engine))
     d_name = units.clean(snapshot.engine_name(transfer.d_engine))
@@ -157,8 +158,7 @@ def _first(transfer: Transfer, _: Snapshot, __: int) -> Cell:
 
 
 def _waits(transfer: Transfer, _: Snapshot, __: int) -> Cell:
-    waits = units.clean(transfer.waits) or units.UNKNOWN
-    return Cell(f"{waits} (tentative pair)" if transfer.tentative else waits)
+    return Cell(units.clean(transfer.waits) or units.UNKNOWN)
 
 
 def _outcome(transfer: Transfer, _: Snapshot, __: int) -> Cell:

@@ -264,6 +264,15 @@ class TestEnds:
         ]
         assert the_transfer(assembled(said)).outcome is Outcome.NOTHING_TO_RECEIVE
 
+    def test_a_request_that_d_dropped_before_it_was_scheduled_is_aborted(self):
+        d = "cmpl-r-bbbbbbbb"
+        said = [
+            (D_SCHEDULER, ev.RequestArrived(ms(0), d, "decode", P_ENGINE)),
+            (D_SCHEDULER, ev.NothingToReceive(ms(1), d, "not_scheduled")),
+            (D_SCHEDULER, ev.RequestEnded(ms(1), d, "finished_aborted")),
+        ]
+        assert the_transfer(assembled(said)).outcome is Outcome.ABORTED
+
     def test_an_abort_at_d_while_blocks_are_on_their_way(self):
         said = until(delivered(), ev.RegistrationDrained)
         said.append((D_SCHEDULER, ev.RequestEnded(ms(15), "cmpl-r-bbbbbbbb", "finished_aborted")))
