@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
@@ -34,12 +35,17 @@ class Probe(Protocol):
 
 
 class Seam:
-    """One method of vLLM, and who looks on. ``timed``: it runs on the engine's main thread, count its time."""
+    """One method of vLLM, and who looks on.
 
-    def __init__(self, method: str, observer: Observer, *, timed: bool):
+    ``timed``: it runs on the engine's main thread, count its time. ``speaks_for_caller``: it logs with a
+    ``stacklevel``, so that our frame must not count as its caller.
+    """
+
+    def __init__(self, method: str, observer: Observer, *, timed: bool, speaks_for_caller: bool):
         self.method = method
         self.observer = observer
         self.timed = timed
+        self.speaks_for_caller = speaks_for_caller
         self.parameters = list(inspect.signature(observer).parameters)[1:]
 
     def missing_in(self, cls: type) -> str:
@@ -58,9 +64,11 @@ class SeamTable:
     def __init__(self) -> None:
         self.seams: list[Seam] = []
 
-    def seam(self, method: str, *, timed: bool = False) -> Callable[[Observer], Observer]:
+    def seam(
+        self, method: str, *, timed: bool = False, speaks_for_caller: bool = False
+    ) -> Callable[[Observer], Observer]:
         def declare(observer: Observer) -> Observer:
-            self.seams.append(Seam(method, observer, timed=timed))
+            self.seams.append(Seam(method, observer, timed=timed, speaks_for_caller=speaks_for_caller))
             return observer
 
         return declare
@@ -108,6 +116,9 @@ def weave(original: Callable[..., Any], seam: Seam, probe: Probe) -> Callable[..
             recorder.took(now() - started)
         return result
 
+    if seam.speaks_for_caller:
+        # Logging skips frames of its own file when it looks for the caller: vLLM's lines name vLLM's files.
+        woven.__code__ = woven.__code__.replace(co_filename=logging.addLevelName.__code__.co_filename)
     return woven
 
 

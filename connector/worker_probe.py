@@ -105,6 +105,9 @@ class WorkerProbe:
         agent, self._lost_with = self._batch.pop(notification, ("", 0))
         return agent
 
+    def handled(self) -> None:
+        self.drained_engine, self._lost_with = "", 0
+
     @contextmanager
     def writer_exceptions(self, where: str, request_id: str) -> Generator[None]:
         """Record what goes up to the writer loop, once, where it is first seen on its way."""
@@ -113,8 +116,10 @@ class WorkerProbe:
         except Exception as e:
             if e is not self._excepted:
                 self._excepted = e
-                lost = self._lost_with if self.drained_engine else 0
-                self.recorder.record(WriterException(now(), where, self.id(request_id), lost, error_text(e)))
+                text = error_text(e)
+                self.recorder.record(
+                    WriterException(now(), where, self.id(request_id), self._lost_with, text)
+                )
             raise
 
     def handshake_pending(self) -> None:

@@ -52,8 +52,8 @@ _FAILED_BEFORE_A_WRITE = frozenset({"push_handshake_failed", "transfer_setup_fai
 class _Registration(msgspec.Struct, frozen=True):
     """What is read of a PUSH_REG payload (``push_scheduler.update_state_after_alloc``)."""
 
-    request_id: str
-    decode_engine_id: str
+    request_id: str = ""
+    decode_engine_id: str = ""
     decode_host: str = ""
     decode_port: int = 0
     decode_tp_size: int = 1
@@ -182,7 +182,7 @@ def _drained(probe: WorkerProbe, notif: bytes) -> Observation:
         with probe.writer_exceptions("_handle_push_reg_notif", request_id):
             yield
     finally:
-        probe.drained_engine = ""
+        probe.handled()
 
 
 # -- writer thread: the rendezvous --------------------------------------------------------------------
@@ -230,7 +230,7 @@ def _push(probe: WorkerProbe, request_id: str, registration_data: dict[str, Any]
         recorder.end(("deferred", request_id))
         recorder.record(PushResumed(now(), recorded))
     writes_before = probe.writes
-    engine = recorded_engine_id(registration_data["decode_engine_id"])
+    engine = recorded_engine_id(str(registration_data.get("decode_engine_id", "")))
     probe.pushing = (threading.get_ident(), request_id, engine)
     try:
         with probe.writer_exceptions("_do_start_push_kv", request_id):
@@ -268,7 +268,7 @@ def _write(
 # -- any thread ---------------------------------------------------------------------------------------
 
 
-@WORKER.seam("_log_failure")
+@WORKER.seam("_log_failure", speaks_for_caller=True)
 def _failure(
     probe: WorkerProbe, failure_type: str, req_id: str | None, error: BaseException | None
 ) -> Observation:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 BLOCK = 32
+LEASE_S = 6
+WATCHDOG_S = 2
 VOCABULARY = range(4, 500)
 
 ENVIRONMENT = {
@@ -84,7 +86,11 @@ class Engine:
                 kv_connector_module_path="pushscope.connector",
                 kv_role=role,
                 engine_id=self.engine_id,
-                kv_connector_extra_config={"kv_lease_duration": 3, "pushscope": options},
+                kv_connector_extra_config={
+                    "kv_lease_duration": LEASE_S,
+                    "push_registration_timeout": WATCHDOG_S,
+                    "pushscope": options,
+                },
             ),
         )
         self.engine = llm.llm_engine

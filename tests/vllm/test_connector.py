@@ -6,17 +6,21 @@ import importlib
 import logging
 import socket
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from types import ModuleType, SimpleNamespace
 
+import msgspec
 import pytest
 
 from pushscope.telemetry import events as ev
+from pushscope.telemetry.recorder import SWITCH_NAME, now
 from pushscope.telemetry.source import RingsSource
 from pushscope.telemetry.transfer import Outcome, Stage, Transfer
 from pushscope.telemetry.watch import Watcher
 
-from .pair import BLOCK, BrokenSeamError, Pair, make_pair
+from .pair import BLOCK, LEASE_S, BrokenSeamError, Pair, make_pair
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
@@ -244,7 +248,7 @@ class TestUnusual:
         pair.step_until(lambda _: any(t.outcome is Outcome.EXPIRED for t in seen(watcher)))
         (t,) = seen(watcher)
         assert t.sides == ("P",) or t.d_request is None
-        assert (t.closed_ns or 0) - t.opened_ns == pytest.approx(3e9, rel=0.2)
+        assert (t.closed_ns or 0) - t.opened_ns == pytest.approx(LEASE_S * 1e9, rel=0.2)
 
     def test_an_aborted_prefill_leaves_d_waiting_and_a_late_one_frees_it(self, pair, watcher):
         prompt = pair.prompt(100)
@@ -270,24 +274,216 @@ class TestUnusual:
         assert "engine ID mismatch" in t.error
         assert t.p_engine == "somebody-else"
 
-    def test_trace_context_travels_to_p(self, pair, watcher):
-        from pushscope.connector.scheduler_seams import CONTEXT_KEY
-
+    def test_trace_context_travels_to_p(self, pair):
         pair.decode("cmpl-traced-0", pair.prompt(100), transfer_id="t-1")
         for _ in range(3):
             pair.d.step()
-        scheduler = pair.d.scheduler.connector.connector_scheduler
-        assert CONTEXT_KEY == "pushscope"
-        assert not scheduler._push_pending_registrations, "shipped"
         pair.prefill("cmpl-traced-0", pair.prompt(100))
         pair.step_until(lambda found: any(o.finished for o in found))
-        source = RingsSource(pair.folder)
+        told = {(o.connector_role, e.transfer_id) for o, e in said(pair) if isinstance(e, ev.TraceContext)}
+        assert {("scheduler", "t-1"), ("worker", "t-1")} <= told
+
+
+def said(pair: Pair) -> list[tuple[ev.Origin, ev.AnyEvent]]:
+    """Everything in the rings."""
+    with closing(RingsSource(pair.folder)) as source:
         reading = source.poll()
-        source.close()
-        told = [
-            (reading.rings[i].origin.connector_role, event.transfer_id)
-            for i, payload in reading.events
-            if isinstance(event := ev.decode(payload), ev.TraceContext)
-        ]
-        assert ("scheduler", "t-1") in told
-        assert ("worker", "t-1") in told
+        return [(reading.rings[index].origin, ev.decode(payload)) for index, payload in reading.events]
+
+
+class TestEveryKind:
+    """Events that a plain transfer does not make, each brought about on real engines.
+
+    The last test looks whether any kind of the vocabulary was never recorded.
+    """
+
+    def new(self, pair: Pair, kind: type[ev.Event], before: int) -> list[ev.Event]:
+        return [e for _, e in said(pair) if isinstance(e, kind) and e.t >= before]
+
+    def test_heartbeats_that_match_extend_the_lease_and_others_do_not(self, pair):
+        before = now()
+        prompt = pair.prompt(100)
+        pair.prefill("cmpl-beats-0", prompt)
+        for _ in range(3):
+            pair.p.step()
+        (p_id,) = pair.p.agent.connector_worker._reqs_to_send
+        pair.decode("cmpl-other-0", prompt, remote_request_id=p_id)
+        pair.step_until(lambda _: bool(self.new(pair, ev.LeaseExtended, before)))
+        (extended, *_) = self.new(pair, ev.LeaseExtended, before)
+        assert extended.request_id == p_id
+        assert extended.lease_s == pytest.approx(LEASE_S * 2 // 3, abs=0.2), "vLLM extends by two thirds"
+        assert any(b.num_ids == 1 and b.first_id == p_id for b in self.new(pair, ev.HeartbeatSent, before))
+        assert any(b.applied == 1 and b.ignored == 0 for b in self.new(pair, ev.HeartbeatDrained, before))
+        pair.prefill("cmpl-other-0", prompt)
+        pair.step_until(lambda found: any(o.finished for o in found))
+        pair.decode("cmpl-beats-1", prompt)
+        pair.step_until(lambda _: any(b.ignored for b in self.new(pair, ev.HeartbeatDrained, before)))
+        pair.prefill("cmpl-beats-1", prompt)
+        pair.step_until(lambda found: any(o.finished for o in found))
+        pair.step_until(lambda _: not pair.p.agent.connector_worker._reqs_to_send)
+
+    def test_the_watchdog_fires_and_changes_nothing(self, pair, watcher):
+        before = now()
+        pair.decode("cmpl-dog-0", pair.prompt(100))
+        pair.step_until(lambda _: bool(self.new(pair, ev.WatchdogFired, before)))
+        (t,) = [t for t in seen(watcher) if t.base_id == "cmpl-dog-0"]
+        assert (t.outcome, t.waits) == (Outcome.WAITING, "D waits for P's prefill")
+        pair.prefill("cmpl-dog-0", pair.prompt(100))
+        pair.step_until(lambda found: any(o.finished for o in found))
+
+    def test_blocks_that_nobody_takes_expire_and_are_evicted(self, pair):
+        before = now()
+        pair.prefill("cmpl-evicted-0", pair.prompt(100))
+        pair.step_until(lambda _: bool(self.new(pair, ev.Evicted, before)))
+        (evicted,) = self.new(pair, ev.Evicted, before)
+        assert (evicted.had_blocks, evicted.had_registration) == (True, False)
+        (expired,) = self.new(pair, ev.LeaseExpired, before)
+        assert expired.request_id == evicted.request_id
+
+    def test_a_notification_that_nobody_knows(self, pair):
+        before = now()
+        pair.p.agent.connector_worker.nixl_wrapper.send_notif(agent_of(pair), notif_msg=b"nobody:1")
+        pair.transfer()
+        assert [e.request_id for e in self.new(pair, ev.NotificationUnrecognised, before)] == ["nobody"]
+
+    def test_a_preempted_request(self, pair):
+        before = now()
+        base = "cmpl-preempted-0"
+        pair.decode(base, pair.prompt(100), max_tokens=200)
+        pair.prefill(base, pair.prompt(100))
+        pair.step_until(lambda found: any(len(o.outputs[0].token_ids) > 3 for o in found))
+        pair.d.scheduler.reset_prefix_cache(reset_running_requests=True)
+        pair.step_until(lambda found: any(o.finished for o in found))
+        assert [e.request_id[:16] for e in self.new(pair, ev.RequestPreempted, before)] == [base]
+
+    def test_a_request_that_d_drops_before_it_is_scheduled(self, pair):
+        before = now()
+        pair.decode("cmpl-dropped-0", pair.prompt(100))
+        pair.d.abort("cmpl-dropped-0")
+        pair.d.step()
+        assert [e.reason for e in self.new(pair, ev.NothingToReceive, before)] == ["not_scheduled"]
+
+    def test_a_registration_that_cannot_be_sent_to_a_rank(self, pair, monkeypatch):
+        before = now()
+        worker = pair.d.agent.connector_worker
+
+        def refuse(*args, **kwargs):
+            raise ConnectionError("no route")
+
+        monkeypatch.setattr(
+            worker.nixl_wrapper, "_agent", Instead(worker.nixl_wrapper._agent, send_notif=refuse)
+        )
+        pair.decode("cmpl-unsent-0", pair.prompt(100))
+        pair.step_until(lambda _: bool(self.new(pair, ev.RegistrationFailed, before)))
+        (failed, *_) = self.new(pair, ev.RegistrationFailed, before)
+        assert (failed.error_type, failed.to_rank, failed.peer_tp) == ("push_reg_notif_failed", True, 0)
+        assert "no route" in failed.error
+        pair.d.abort("cmpl-unsent-0")
+        pair.d.step()
+
+    def test_a_write_that_cannot_be_posted(self, pair, watcher, monkeypatch):
+        proxy = pair.p.agent.connector_worker.nixl_wrapper
+
+        def refuse(handle, *args):
+            raise RuntimeError("NIXL_ERR_BACKEND")
+
+        monkeypatch.setattr(proxy, "_agent", Instead(proxy._agent, transfer=refuse))
+        pair.decode("cmpl-unposted-0", pair.prompt(100))
+        pair.prefill("cmpl-unposted-0", pair.prompt(100))
+        pair.step_until(lambda _: Outcome.FAILED in {t.outcome for t in seen(watcher)})
+        (t,) = [t for t in seen(watcher) if t.outcome is Outcome.FAILED]
+        assert t.error == "transfer_setup_failed: RuntimeError('NIXL_ERR_BACKEND')"
+        assert Stage.SUBMIT in {s.stage for s in t.stages}
+        monkeypatch.undo()
+        pair.d.abort("cmpl-unposted-0")
+        pair.step_until(lambda _: not pair.p.agent.connector_worker._reqs_to_send)
+        assert pair.transfer() == pair.reference()
+
+    def test_vllms_own_log_lines_name_their_own_file(self, pair, caplog, monkeypatch):
+        monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
+        pair.decode("cmpl-logged-0", pair.prompt(100), remote_engine_id="somebody-else")
+        pair.step_until(lambda found: any(o.finished for o in found))
+        failures = [r for r in caplog.records if "NIXL transfer failure" in r.getMessage()]
+        assert {r.filename for r in failures} == {"base_worker.py", "push_worker.py"}
+
+    def test_a_push_of_nothing(self, pair):
+        before = now()
+        worker = pair.p.agent.connector_worker
+        worker._do_start_push_kv("cmpl-empty-0-aaaaaaaa", (), {"decode_engine_id": "engine-D"})
+        assert [e.request_id for e in self.new(pair, ev.NothingToPush, before)] == ["cmpl-empty-0-aaaaaaaa"]
+
+    def test_an_exception_in_the_writer_and_what_was_lost_with_it(self, pair):
+        before = now()
+        worker = pair.p.agent.connector_worker
+        pair.prefill("cmpl-victim-0", pair.prompt(100))
+        pair.step_until(lambda _: bool(worker._push_finished_blocks))
+        prefix = worker.nixl_wrapper._registration_prefix
+        broken = prefix + msgspec.msgpack.encode(
+            {"request_id": "cmpl-victim-0-bbbbbbbb", "local_block_ids": [[1]]}
+        )
+        notifications = {"agent": [broken, b"later:1", b"latest:1"]}
+        real = worker.nixl_wrapper._agent
+        once = iter([notifications])
+        worker.nixl_wrapper._agent = Instead(real, get_new_notifs=lambda *_: next(once, {}))
+        pair.step_until(lambda _: bool(self.new(pair, ev.WriterException, before)))
+        worker.nixl_wrapper._agent = real
+        (exception,) = self.new(pair, ev.WriterException, before)
+        assert exception.where in ("_do_start_push_kv", "_handle_push_reg_notif")
+        assert exception.request_id.startswith("cmpl-victim-0")
+        assert exception.notifications_lost == 2
+        assert "decode_engine_id" in exception.error
+        assert pair.transfer() == pair.reference()
+
+    def test_switched_off_and_failing(self, pair):
+        recorder = pair.recorders[0]
+        recorder.failed(BrokenSeamError("on purpose"))
+        flag = pair.folder / SWITCH_NAME
+        flag.touch()
+        pair.step_until(
+            lambda _: recorder.record is not recorder._record and recorder.record != recorder._record
+        )
+        flag.unlink()
+        pair.step_until(lambda _: recorder.record == recorder._record)
+        end = time.monotonic() + 2.5
+        pair.step_until(lambda _: time.monotonic() > end)
+        kinds = {type(e) for _, e in said(pair)}
+        assert {ev.RecordingSwitched, ev.EventsDropped, ev.Loop, ev.Tables} <= kinds
+
+    def test_a_side_channel_request_that_kills_the_listener(self, pair):
+        import zmq
+
+        before = now()
+        with zmq.Context() as context, context.socket(zmq.REQ) as sock:
+            sock.connect(f"tcp://127.0.0.1:{pair.d.port}")
+            sock.send(b"\xc1 is no msgpack")
+            end = time.monotonic() + 10
+            while not self.new(pair, ev.ListenerDead, before) and time.monotonic() < end:
+                time.sleep(0.05)
+        (dead,) = self.new(pair, ev.ListenerDead, before)
+        assert dead.error
+        assert pair.transfer() == pair.reference(), "peers that know it go on"
+
+    def test_every_kind_of_the_vocabulary_was_recorded(self, pair):
+        pair.p.scheduler.connector.shutdown()
+        pair.d.scheduler.connector.shutdown()
+        kinds = {type(e) for _, e in said(pair)}
+        assert sorted(k.__name__ for k in ev.KINDS if k not in kinds) == []
+        with closing(RingsSource(pair.folder)) as source:
+            alive = {r.origin.connector_role: r.alive for r in source.poll().rings}
+        assert alive == {"scheduler": False, "worker": True}
+
+
+class Instead:
+    """An agent some of whose calls are replaced."""
+
+    def __init__(self, agent, **calls):
+        self._agent = agent
+        self.__dict__.update(calls)
+
+    def __getattr__(self, name):
+        return getattr(self._agent, name)
+
+
+def agent_of(pair: Pair) -> str:
+    """D's NIXL agent as P knows it."""
+    return pair.p.agent.connector_worker._remote_agents["engine-D"][(0, 0)]
