@@ -92,7 +92,6 @@ def weave(original: Callable[..., Any], seam: Seam, probe: Probe) -> Callable[..
     arguments = _picker(original, seam.parameters)
     recorder = probe.recorder
 
-    @functools.wraps(original)
     def woven(self: Any, *args: Any, **kwargs: Any) -> Any:
         started = now() if timed else 0
         watch: Observation | None = None
@@ -116,6 +115,7 @@ def weave(original: Callable[..., Any], seam: Seam, probe: Probe) -> Callable[..
             recorder.took(now() - started)
         return result
 
+    functools.update_wrapper(woven, original)
     if seam.speaks_for_caller:
         # Logging skips frames of its own file when it looks for the caller: vLLM's lines name vLLM's files.
         woven.__code__ = woven.__code__.replace(co_filename=logging.addLevelName.__code__.co_filename)
