@@ -22,6 +22,7 @@ app.command("top")(top_command(snapshots))
 app.command()(report)
 app.command()(telemetry_cli.record)
 app.command()(telemetry_cli.recording)
+app.command()(telemetry_cli.doctor)
 app.add_typer(lab_cli.app, name="lab")
 app.command()(demo)
 

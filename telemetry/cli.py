@@ -12,19 +12,19 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from pushscope.telemetry.doctor import examine
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.recorder import SWITCH_NAME
 from pushscope.telemetry.recording import RecordingSource, RecordingWriter
 from pushscope.telemetry.ring import default_folder, opened_folder
 from pushscope.telemetry.source import RingsSource, Source
-from pushscope.telemetry.units import age, count, size
-
-app = typer.Typer()
+from pushscope.telemetry.units import age, clean, count, size
 
 POLL_S = 0.05
 _QUIET_LINE_S = 10.0
@@ -72,7 +72,6 @@ def stopped_by_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-@app.command()
 def record(
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="A new file; never overwritten.")
@@ -141,7 +140,6 @@ class Switch(StrEnum):
     OFF = "off"
 
 
-@app.command()
 def recording(to: Annotated[Switch, typer.Argument(help="on or off")], rings: RingFolder = None) -> None:
     """Switch recording on or off in all engines that use the ring folder; they notice within a second."""
     folder = rings or default_folder()
@@ -157,3 +155,19 @@ def recording(to: Annotated[Switch, typer.Argument(help="on or off")], rings: Ri
                 f"cannot switch recording {to.value} in {folder}: {e.strerror}; run it as the engines' user"
             ) from e
     typer.echo(f"recording is {to.value} for engines that use {folder}")
+
+
+_SIGNS = {True: "ok  ", False: "FAIL", None: "note"}
+
+
+def doctor(
+    rings: RingFolder = None, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+) -> None:
+    """Check what pushscope needs on this host. Exit status 1 if something is wrong."""
+    checks = examine(rings or default_folder())
+    if as_json:
+        typer.echo(msgspec.json.encode(checks).decode())
+    else:
+        for check in checks:
+            typer.echo(f"{_SIGNS[check.ok]}  {check.subject}: {clean(check.finding)}")
+    raise typer.Exit(1 if any(check.ok is False for check in checks) else 0)

@@ -1,9 +1,13 @@
 """Bad input on the command line: one clear sentence, a non-zero exit, nothing lost."""
 
+import json
+import time
+
 import pytest
 from typer.testing import CliRunner
 
 from pushscope.lab.main import app
+from pushscope.telemetry.events import EngineUp
 from pushscope.telemetry.recorder import SWITCH_NAME, Recorder
 
 from .scenario import P_WORKER
@@ -60,7 +64,29 @@ def test_recording_nothing_for_a_moment(tmp_path):
     assert "0 events" in done.output
 
 
+def test_the_doctor_finds_no_folder(tmp_path):
+    done = run("doctor", "--rings", str(tmp_path / "no"))
+    assert done.exit_code == 1
+    assert "FAIL  ring folder: expected a folder of rings" in done.output
+
+
+def test_the_doctor_finds_an_engine_and_a_seam_that_is_off(tmp_path):
+    recorder = Recorder(tmp_path / "rings", P_WORKER)
+    done = run("doctor", "--rings", str(tmp_path / "rings"))
+    assert "ok    P1: engine-p on host, push" in done.output
+    assert "one-sided" in done.output
+    recorder.record(EngineUp(time.monotonic_ns(), "_xfer_blocks does not exist"))
+    checks = json.loads(run("doctor", "--json", "--rings", str(tmp_path / "rings")).output)
+    assert {
+        "ok": False,
+        "subject": "notice",
+        "finding": "P1: not recorded with this vLLM: _xfer_blocks does not exist",
+    } in checks
+    recorder.close()
+    assert "; gone" in run("doctor", "--rings", str(tmp_path / "rings")).output
+
+
 def test_help_names_every_command():
     done = run("--help")
-    for command in ("top", "report", "record", "recording", "lab", "demo"):
+    for command in ("top", "report", "record", "recording", "doctor", "lab", "demo"):
         assert command in done.output
