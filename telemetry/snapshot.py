@@ -57,7 +57,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     events_lost: int = 0
     transfers_per_s: float = 0.0
     bytes_per_s: float = 0.0
-    """Over the last ``window_s`` seconds."""
+    """Delivered transfers, and bytes of WRITEs seen done, over the last ``window_s`` seconds."""
     window_s: float = 0.0
 
 

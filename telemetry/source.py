@@ -67,6 +67,8 @@ class RingsSource:
         self.folder = folder
         self.label = str(folder)
         self._readers: dict[str, RingReader] = {}
+        self._backlog: dict[str, list[bytes]] = {}
+        """Read already, when a dead ring was looked at for its age."""
         self._refused: dict[str, str] = {}
         self._ignored: set[str] = set()
         self._folder_notice = ""
@@ -79,8 +81,9 @@ class RingsSource:
             self._scan_due = t_ns + RESCAN_NS
         states: list[RingState] = []
         events: list[tuple[int, bytes]] = []
-        for index, reader in enumerate(self._readers.values()):
+        for index, (name, reader) in enumerate(self._readers.items()):
             alive = reader.alive()  # before reading: what a dying engine still wrote is then read with it
+            events.extend((index, payload) for payload in self._backlog.pop(name, ()))
             events.extend((index, payload) for payload in reader.poll(t_ns))
             states.append(RingState(reader.origin, alive, reader.lost, reader.torn))
         notices = tuple(filter(None, (self._folder_notice, *self._refused.values())))
@@ -101,29 +104,31 @@ class RingsSource:
             self._folder_notice = str(e)
         for name in self._readers.keys() - names:
             self._readers.pop(name).close()
+            self._backlog.pop(name, None)
         self._refused = {name: why for name, why in self._refused.items() if name in names}
         self._ignored &= names
         for name in sorted(names - self._readers.keys() - self._refused.keys() - self._ignored):
             self._open(name, t_ns)
 
     def _open(self, name: str, t_ns: int) -> None:
-        path = self.folder / name
         try:
-            if _of_another_day(path, t_ns):
-                self._ignored.add(name)
-            else:
-                self._readers[name] = RingReader(path)
+            reader = RingReader(self.folder / name)
         except RingError as e:
             self._refused[name] = str(e)
+            return
+        if not reader.alive():
+            payloads = reader.poll(t_ns)
+            if _is_of_another_day(reader.origin, payloads, t_ns):
+                self._ignored.add(name)
+                reader.close()
+                return
+            self._backlog[name] = payloads
+        self._readers[name] = reader
 
 
-def _of_another_day(path: Path, t_ns: int) -> bool:
-    reader = RingReader(path)
-    with contextlib.closing(reader):
-        if reader.alive():
-            return False
-        last_t = reader.origin.anchor_monotonic_ns
-        for payload in reader.poll(t_ns)[-64:]:
-            with contextlib.suppress(msgspec.MsgspecError):
-                last_t = max(last_t, decode(payload).t)
-        return not 0 <= t_ns - last_t < FORGET_DEAD_NS
+def _is_of_another_day(origin: Origin, payloads: Sequence[bytes], t_ns: int) -> bool:
+    last_t = origin.anchor_monotonic_ns
+    for payload in payloads[-64:]:
+        with contextlib.suppress(msgspec.MsgspecError):
+            last_t = max(last_t, decode(payload).t)
+    return not 0 <= t_ns - last_t < FORGET_DEAD_NS

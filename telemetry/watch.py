@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -46,7 +47,7 @@ class Watcher:
         self._reading: Reading | None = None
         self._writes = self._write_bytes = 0
         self._window: deque[tuple[int, int]] = deque()
-        """(time, bytes) of the writes of the last ten seconds."""
+        """(time, bytes) of the WRITEs of the last ten seconds."""
 
     def poll(self) -> bool:
         """Read and fold what is new; False once the source has come to its end."""
@@ -104,7 +105,7 @@ class Watcher:
         in_flight = sorted((t for t in followed if t.outcome is Outcome.MOVING), key=_opened)
         waiting = sorted((t for t in followed if t.outcome is Outcome.WAITING), key=_opened)
         ended = [t for t in followed if not t.is_open]
-        recent = sorted((*ended, *self.assembler.recent), key=_ended, reverse=True)[:MAX_SHOWN_RECENT]
+        recent = sorted((*ended, *self.assembler.recent), key=_ended, reverse=True)
         outcomes = Counter(self.assembler.closed_by_outcome) + Counter(t.outcome for t in ended)
         engines = self._engines()
         return Snapshot(
@@ -114,16 +115,20 @@ class Watcher:
             engines=engines,
             in_flight=tuple(in_flight),
             waiting=tuple(waiting),
-            recent=tuple(recent),
-            totals=self._totals(reading.t_ns, outcomes, len(in_flight), len(waiting)),
+            recent=tuple(recent[:MAX_SHOWN_RECENT]),
+            totals=self._totals(reading.t_ns, outcomes, len(in_flight), len(waiting), recent),
             notices=tuple(self._notices(reading, engines)),
         )
 
-    def _totals(self, t_ns: int, outcomes: Counter[Outcome], in_flight: int, waiting: int) -> Totals:
+    def _totals(
+        self, t_ns: int, outcomes: Counter[Outcome], in_flight: int, waiting: int, newest: Sequence[Transfer]
+    ) -> Totals:
         while self._window and self._window[0][0] < t_ns - WINDOW_NS:
             self._window.popleft()
         first_t = min((p.origin.anchor_monotonic_ns for p in self._rings), default=t_ns)
         window_s = max(1e-9, min(WINDOW_NS, t_ns - first_t) / 1e9)
+        lately = takewhile(lambda t: (t.closed_ns or 0) >= t_ns - WINDOW_NS, newest)
+        delivered = [t for t in lately if t.outcome is Outcome.DELIVERED]
         return Totals(
             transfers=sum(outcomes.values()) + in_flight + waiting,
             outcomes={outcome.value: outcomes[outcome] for outcome in Outcome if outcomes[outcome]},
@@ -133,7 +138,7 @@ class Watcher:
             waiting=waiting,
             events=sum(p.events for p in self._processes.values()),
             events_lost=sum(self._lost(state) for state in self._rings),
-            transfers_per_s=len(self._window) / window_s,
+            transfers_per_s=len(delivered) / window_s,
             bytes_per_s=sum(num_bytes for _, num_bytes in self._window) / window_s,
             window_s=window_s,
         )
