@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Hashable, Sequence
 
 import msgspec
 
@@ -40,23 +40,29 @@ def differences(ours: Sequence[float], reference: Sequence[float]) -> list[float
     return [a - b for a, b in zip(ours, reference, strict=True)]
 
 
-def mean_of(values: Sequence[float], *, seed: int = 0) -> Estimate:
-    """The arithmetic mean with its 95 % bootstrap interval."""
-    return _bootstrap(values, statistics.fmean, seed)
+def mean_of(values: Sequence[float], groups: Sequence[Hashable] | None = None) -> Estimate:
+    """The arithmetic mean with its 95 % bootstrap interval.
 
+    ``groups`` names, for each value, what it was measured on. Values of one group have more in common than
+    with others, so whole groups are drawn: the interval is then as wide as the groups differ.
 
-def geometric_mean_of(ratios: Sequence[float], *, seed: int = 0) -> Estimate:
-    """The geometric mean of ratios with its 95 % bootstrap interval."""
-    logs = mean_of([math.log(ratio) for ratio in ratios], seed=seed)
-    return Estimate(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high), logs.spread)
-
-
-def _bootstrap(
-    values: Sequence[float], statistic: Callable[[Sequence[float]], float], seed: int
-) -> Estimate:
-    """Percentile bootstrap: the statistic of many samples drawn from ``values`` with replacement."""
-    draw = random.Random(seed)
-    size = len(values)
-    found = sorted(statistic(draw.choices(values, k=size)) for _ in range(RESAMPLES))
+    Raises ValueError if there is not one group for each value.
+    """
+    members: dict[Hashable, list[float]] = {}
+    for value, group in zip(values, groups if groups is not None else range(len(values)), strict=True):
+        members.setdefault(group, []).append(value)
+    clusters = list(members.values())
+    draw = random.Random(0)  # the same figures give the same interval
+    found = []
+    for _ in range(RESAMPLES):
+        drawn = draw.choices(clusters, k=len(clusters))
+        found.append(sum(map(sum, drawn)) / sum(map(len, drawn)))
+    found.sort()
     low, high = found[int(0.025 * RESAMPLES)], found[int(0.975 * RESAMPLES) - 1]
-    return Estimate(statistic(values), low, high, "95 %")
+    return Estimate(statistics.fmean(values), low, high, "95 %")
+
+
+def geometric_mean_of(ratios: Sequence[float], groups: Sequence[Hashable] | None = None) -> Estimate:
+    """The geometric mean of ratios with its 95 % bootstrap interval; ``groups`` as in :func:`mean_of`."""
+    logs = mean_of([math.log(ratio) for ratio in ratios], groups)
+    return Estimate(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high), logs.spread)

@@ -11,6 +11,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import Tracer
+from opentelemetry.util.types import AttributeValue
 
 from bench.figure import Figure, Progress, Settings, compared
 from bench.rings import D_ENGINE, P_WORKER, ring_folder
@@ -27,7 +28,7 @@ EVENTS_TO_A_SPAN = 12
 # As vLLM makes them: cmpl-<X-Request-Id>-<index>-<random>.
 P_ID = "cmpl-7f1c9be2-8f6c-4d0a-9d57-1f0a3c5e2b77-0-1b2c3d4e"
 D_ID = "cmpl-7f1c9be2-8f6c-4d0a-9d57-1f0a3c5e2b77-0-5f6a7b8c"
-ATTRIBUTES = {
+ATTRIBUTES: dict[str, AttributeValue] = {
     "kv_transfer.prefill.request.id": P_ID,
     "kv_transfer.decode.request.id": D_ID,
     "kv_transfer.decode.engine.id": D_ENGINE,
@@ -72,7 +73,9 @@ def run(_settings: Settings, progress: Progress) -> list[Figure]:
         recorder.close()
     provider.shutdown()
     event = [each / len(TRANSFER) for each in us["all events"]]
-    budgeted = compared("an event recorded (mean of a transfer's)", "us", event, us["span"], "start_span, end")
+    budgeted = compared(
+        "an event recorded (mean of a transfer's)", "us", event, us["span"], "start_span, end"
+    )
     assert budgeted.ratio is not None
     held = budgeted.ratio.value <= 1 / EVENTS_TO_A_SPAN
     return [
@@ -86,12 +89,12 @@ def run(_settings: Settings, progress: Progress) -> list[Figure]:
 
 
 def _all_events(recorder: Recorder) -> Call:
-    """Every event of a transfer once, each made with its time and ids as a seam makes it."""
+    """Every event of a transfer once, each made with its time and its request's id as a seam makes it."""
     makes = [moment.make for moment in TRANSFER]
 
     def record() -> None:
         for make in makes:
-            recorder.record(make(now(), recorded_id(P_ID), recorded_id(D_ID)))
+            recorder.record(make(now(), recorded_id(P_ID), D_ID))
 
     return record
 
@@ -139,6 +142,8 @@ def _log_line() -> Call:
     logger.addHandler(handler)
 
     def log() -> None:
-        logger.info("matched %s with %s of %s by %s (blocks first: %s)", P_ID, D_ID, D_ENGINE, "base_id", False)
+        logger.info(
+            "matched %s with %s of %s by %s (blocks first: %s)", P_ID, D_ID, D_ENGINE, "base_id", False
+        )
 
     return log

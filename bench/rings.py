@@ -20,7 +20,9 @@ D_ENGINE = "c2a9d1b4-6a1f-4f3b-8d27-71d3b5a1c003"
 def ring_folder() -> Iterator[Path]:
     """An empty folder in shared memory, where engines have their rings; gone afterwards."""
     shared = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="pushscope-bench-", dir=shared if shared.is_dir() else None) as name:
+    with tempfile.TemporaryDirectory(
+        prefix="pushscope-bench-", dir=shared if shared.is_dir() else None
+    ) as name:
         yield Path(name)
 
 

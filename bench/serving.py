@@ -1,9 +1,11 @@
 """TTFT, TPOT and CPU per request of real engines, recording over plain vLLM.
 
-Four engines of one deployment: P1 and D1 record, P2 and D2 are plain vLLM. A pair is the same load on the one
-and on the other, right after each other, and the next pair the other way round. Two processes of the same
-program are never equally fast, so the pairs are spread over several bring-ups, in each of which other
-processes play the parts.
+Four engines of one deployment: P1 and D1 record, P2 and D2 are plain vLLM. A pair is the same load on both,
+request by request in turns, so that whatever else the machine does meets both alike; who goes first changes
+with each request. Two processes of one program are never equally fast, by some percent and for as long as they
+live: the pairs are spread over many bring-ups, in each of which other processes play the parts, and the
+intervals are drawn over bring-ups. Drawn over pairs, as if each stood for itself, they would be too narrow: the
+control, plain vLLM against plain vLLM, shows it.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import httpx
 import msgspec
 
 from bench.estimate import differences, geometric_mean_of, mean_of
@@ -24,32 +26,36 @@ from bench.rings import ring_folder
 from pushscope.lab.deployment import Deployment
 from pushscope.lab.launch import Zygote
 from pushscope.lab.legs import DirectTarget
-from pushscope.lab.load import LoadPlan, run_load
+from pushscope.lab.load import LoadPlan
 from pushscope.lab.model import make_model
 from pushscope.lab.spec import EngineSpec
 
 BUDGET = 1.01
-PAIRS_PER_BRING_UP = 10
+PAIRS_PER_BRING_UP = 3
 REQUESTS = 8
-WARM_REQUESTS = 6
 PROMPT_TOKENS = 200
 OUTPUT_TOKENS = 16
+SETTLE_S = 0.01
+"""After a request, in which its engines see it off, before its CPU is taken."""
 _CPUCLOCK_SCHED = 2
 
 
 class Load(msgspec.Struct, frozen=True):
-    """One load on one P and D: seconds, and CPU microseconds of their processes for each request."""
+    """One request, or the requests of one load, on one P and D.
+
+    Of a load ``ttft_s`` is the median and ``tpot_s`` the mean; ``cpu_us`` is the CPU of the engines' processes
+    for each request.
+    """
 
     ttft_s: float
-    """Median over the load's requests."""
     tpot_s: float
-    """Mean."""
     cpu_us: float
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """The same load twice."""
+    """The same load twice, on the engines of one bring-up."""
 
+    bring_up: int
     recording: Load
     plain: Load
 
@@ -78,15 +84,19 @@ def run_control(settings: Settings, progress: Progress) -> list[Figure]:
 
 
 def _ratio(what: str, pairs: Sequence[Pair], value: Callable[[Load], float]) -> Figure:
-    ours = [value(pair.recording) for pair in pairs]
-    reference = [value(pair.plain) for pair in pairs]
+    return _compared(what, "ms", pairs, lambda load: value(load) * 1e3)
+
+
+def _compared(what: str, unit: str, pairs: Sequence[Pair], value: Callable[[Load], float]) -> Figure:
+    groups = [pair.bring_up for pair in pairs]
+    ours, reference = [value(pair.recording) for pair in pairs], [value(pair.plain) for pair in pairs]
     return Figure(
         what=what,
-        unit="ms",
-        measured=mean_of([each * 1e3 for each in ours]),
-        reference=mean_of([each * 1e3 for each in reference]),
+        unit=unit,
+        measured=mean_of(ours, groups),
+        reference=mean_of(reference, groups),
         reference_is=f"plain vLLM, {len(pairs)} pairs",
-        ratio=geometric_mean_of([a / b for a, b in zip(ours, reference, strict=True)]),
+        ratio=geometric_mean_of([a / b for a, b in zip(ours, reference, strict=True)], groups),
     )
 
 
@@ -97,17 +107,11 @@ def _budgeted(figure: Figure) -> Figure:
 
 def _cpu(what: str, pairs: Sequence[Pair]) -> list[Figure]:
     """The ratio, and what is added to each request."""
-    ours, reference = [p.recording.cpu_us for p in pairs], [p.plain.cpu_us for p in pairs]
-    figure = Figure(
-        what=what,
-        unit="us",
-        measured=mean_of(ours),
-        reference=mean_of(reference),
-        reference_is=f"plain vLLM, {len(pairs)} pairs",
-        ratio=geometric_mean_of([a / b for a, b in zip(ours, reference, strict=True)]),
-    )
-    added = Figure(what=f"{what}: added", unit="us", measured=mean_of(differences(ours, reference)))
-    return [figure, added]
+    added = differences([pair.recording.cpu_us for pair in pairs], [pair.plain.cpu_us for pair in pairs])
+    return [
+        _compared(what, "us", pairs, lambda load: load.cpu_us),
+        Figure(what=f"{what}: added", unit="us", measured=mean_of(added, [pair.bring_up for pair in pairs])),
+    ]
 
 
 # -- what is done -------------------------------------------------------------------------------------
@@ -115,70 +119,94 @@ def _cpu(what: str, pairs: Sequence[Pair]) -> list[Figure]:
 
 def _measured(num_pairs: int, progress: Progress, *, recording: bool) -> list[Pair]:
     pairs: list[Pair] = []
+
+    def took(pair: Pair) -> None:
+        pairs.append(pair)
+        progress(len(pairs) / num_pairs, f"pair {len(pairs)} of {num_pairs}")
+
     with tempfile.TemporaryDirectory() as name, ring_folder() as rings:
-        model = Path(name) / "model"
-        make_model(model)
+        folder = Path(name)
+        make_model(folder / "model")
         progress(0.0, "importing vLLM")
-        with Zygote(log=Path(name) / "zygote.log") as zygote:
+        with Zygote(log=folder / "zygote.log") as zygote:
             while len(pairs) < num_pairs:
                 progress(len(pairs) / num_pairs, "bringing up four engines")
                 specs = _specs(recording=recording, plain_first=bool(len(pairs) // PAIRS_PER_BRING_UP % 2))
                 with Deployment(
-                    specs, model, log_dir=Path(name) / "logs", router=None, launcher=zygote, ring_dir=rings
+                    specs,
+                    folder / "model",
+                    log_dir=folder / "logs",
+                    router=None,
+                    launcher=zygote,
+                    ring_dir=rings,
                 ) as deployment:
                     wanted = min(PAIRS_PER_BRING_UP, num_pairs - len(pairs))
-                    for pair in islice(_pairs(deployment, seed=1_000 * len(pairs)), wanted):
-                        pairs.append(pair)
-                        progress(len(pairs) / num_pairs, f"pair {len(pairs)} of {num_pairs}")
+                    asyncio.run(_pairs(deployment, wanted, 1_000 * len(pairs), took))
     return pairs
 
 
 def _specs(*, recording: bool, plain_first: bool) -> list[EngineSpec]:
     """P1 and D1 record (or, in the control, do not), P2 and D2 never do."""
-    first = [EngineSpec("P1", "prefill", instrumented=recording), EngineSpec("D1", "decode", instrumented=recording)]
-    second = [EngineSpec("P2", "prefill", instrumented=False), EngineSpec("D2", "decode", instrumented=False)]
-    return second + first if plain_first else first + second
+    specs = [
+        EngineSpec("P1", "prefill", instrumented=recording),
+        EngineSpec("D1", "decode", instrumented=recording),
+        EngineSpec("P2", "prefill", instrumented=False),
+        EngineSpec("D2", "decode", instrumented=False),
+    ]
+    return specs[2:] + specs[:2] if plain_first else specs
 
 
-def _pairs(deployment: Deployment, seed: int) -> Iterator[Pair]:
-    """Pairs without end. Both loads of a pair have one seed, thus the same prompts, which no other pair has."""
-    ours, plain = _Half(deployment, "P1", "D1"), _Half(deployment, "P2", "D2")
-    for half in (ours, plain):
-        half.load(seed, WARM_REQUESTS)
-    while True:
-        seed += 1
-        if seed % 2:
-            first = ours.load(seed, REQUESTS)
-            yield Pair(first, plain.load(seed, REQUESTS))
-        else:
-            second = plain.load(seed, REQUESTS)
-            yield Pair(ours.load(seed, REQUESTS), second)
+async def _pairs(deployment: Deployment, num_pairs: int, seed: int, took: Callable[[Pair], None]) -> None:
+    """Each pair has a seed, thus prompts, of its own; the first one warms up and does not count."""
+    limits = httpx.Limits(max_keepalive_connections=16)
+    async with httpx.AsyncClient(timeout=None, limits=limits, trust_env=False) as client:
+        ours, plain = _Half(deployment, client, "P1", "D1"), _Half(deployment, client, "P2", "D2")
+        for number in range(num_pairs + 1):
+            plan = LoadPlan(
+                num_requests=REQUESTS,
+                prompt_tokens=PROMPT_TOKENS,
+                output_tokens=OUTPUT_TOKENS,
+                seed=seed + number,
+            )
+            for index in range(REQUESTS):
+                for half in (ours, plain) if index % 2 else (plain, ours):
+                    await half.serve(plan, index)
+            pair = Pair(seed, ours.load(), plain.load())
+            if number:
+                took(pair)
 
 
 class _Half:
     """A P and a D that serve together."""
 
-    def __init__(self, deployment: Deployment, p: str, d: str):
+    def __init__(self, deployment: Deployment, client: httpx.AsyncClient, p: str, d: str):
         specs = deployment.specs
         self._target = DirectTarget([specs[p].url], [specs[d].url], order="both")
+        self._client = client
         self._pids = [info.pid for name in (p, d) for info in deployment.processes(name)]
+        self._served: list[Load] = []
 
-    def load(self, seed: int, num_requests: int) -> Load:
-        """Serve requests one after the other.
+    async def serve(self, plan: LoadPlan, index: int) -> None:
+        """Serve one request to its end.
 
-        Raises BenchError if one fails.
+        Raises BenchError if it fails.
         """
-        plan = LoadPlan(
-            num_requests=num_requests, prompt_tokens=PROMPT_TOKENS, output_tokens=OUTPUT_TOKENS, seed=seed
-        )
         before_ns = self._cpu_ns()
-        results = asyncio.run(run_load(plan, self._target))
-        spent_ns = self._cpu_ns() - before_ns
-        if failed := [result.error for result in results if not result.ok]:
-            raise BenchError(f"{len(failed)} of {len(results)} requests failed: {failed[0]}")
-        ttft_s = [result.ttft_s for result in results if result.ttft_s is not None]
-        tpot_s = [result.tpot_s for result in results if result.tpot_s is not None]
-        return Load(statistics.median(ttft_s), statistics.fmean(tpot_s), spent_ns / 1e3 / len(results))
+        result = await self._target.send(self._client, plan.request(index), time.perf_counter())
+        await asyncio.sleep(SETTLE_S)
+        cpu_us = (self._cpu_ns() - before_ns) / 1e3
+        if result.ttft_s is None or result.tpot_s is None:
+            raise BenchError(f"a request failed, so there is nothing to compare: {result.error}")
+        self._served.append(Load(result.ttft_s, result.tpot_s, cpu_us))
+
+    def load(self) -> Load:
+        """What was served since the last call, summed up."""
+        served, self._served = self._served, []
+        return Load(
+            ttft_s=statistics.median(each.ttft_s for each in served),
+            tpot_s=statistics.fmean(each.tpot_s for each in served),
+            cpu_us=statistics.fmean(each.cpu_us for each in served),
+        )
 
     def _cpu_ns(self) -> int:
         return sum(_process_cpu_ns(pid) for pid in self._pids)

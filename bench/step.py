@@ -8,6 +8,7 @@ turns.
 
 from __future__ import annotations
 
+import importlib
 import os
 import queue
 import socket
@@ -16,7 +17,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,10 @@ from bench.estimate import differences, median_of
 from bench.figure import Figure, Progress, Settings, compared
 from bench.rings import ring_folder
 from bench.rounds import Call, interleaved
+from pushscope.lab.engine.cures import ALL_CURES, apply
+from pushscope.lab.model import make_model
 
+_PAIR: Any = importlib.import_module("tests.vllm.pair")  # by name: tests are not strictly typed
 ROUNDS = 30
 CALLS = 1_000
 STEP_BUDGET_US = 20.0
@@ -48,19 +52,14 @@ def run(_settings: Settings, progress: Progress) -> list[Figure]:
 
 
 def _pair(folder: Path, model: Path) -> Any:
-    from pushscope.lab.engine.cures import ALL_CURES, apply  # noqa: PLC0415 - before vLLM is imported
-    from tests.vllm.pair import ENVIRONMENT, Pair, Seams  # noqa: PLC0415
-
-    os.environ.update(ENVIRONMENT)
+    os.environ.update(_PAIR.ENVIRONMENT)
     apply(ALL_CURES)
     warnings.simplefilter("ignore")  # vLLM's and torch's own
-    from pushscope.lab.model import make_model  # noqa: PLC0415 - imports torch
-
     make_model(model)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1] % 20_000 + 20_000
-    return Pair(model, folder, port, Seams())
+    return _PAIR.Pair(model, folder, port, _PAIR.Seams())
 
 
 class _Agent:
@@ -113,10 +112,8 @@ class _Side:
             worker.get_transfer_results()
             scheduler.update_connector_output(self.nothing_heard)
             # The writer thread, once awake.
-            try:
+            with suppress(queue.Empty):
                 worker._evict_finished_inbox.get_nowait()
-            except queue.Empty:
-                pass
             worker.nixl_wrapper.get_new_notifs()
 
         return step
@@ -154,7 +151,9 @@ def _steps(side: _Side, name: str, progress: Progress) -> list[Figure]:
         busy = interleaved(contenders, rounds=ROUNDS, calls=CALLS, progress=progress)
     side.restore()
     return [
-        _added(f"added to a step of {name}, nothing moves", idle, f"<= {STEP_BUDGET_US:g} us", STEP_BUDGET_US),
+        _added(
+            f"added to a step of {name}, nothing moves", idle, f"<= {STEP_BUDGET_US:g} us", STEP_BUDGET_US
+        ),
         _added(
             f"added to a step of {name}, {BUSY_REQUESTS} requests under way",
             busy,
