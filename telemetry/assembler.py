@@ -49,6 +49,8 @@ class Assembler:
 
     def __init__(self, on_closed: Callable[[Transfer], None] | None = None):
         self._groups: dict[str, Group] = {}
+        self._group_of: dict[Identity, Group] = {}
+        """The group of each half that is followed: what an event is looked up by."""
         self._alias: dict[str, str] = {}
         self._tombs: OrderedDict[Identity, int] = OrderedDict()
         self._engines: dict[str, EngineFacts] = {}
@@ -98,21 +100,16 @@ class Assembler:
         elif isinstance(event, ev.TraceContext) and origin.connector_role == "worker":
             return
         identity = (engine, event.request_id)
-        group = self._group(identity, event)
-        if group is None:
-            return
-        half = group.halves.get(identity)
-        if half is None:
-            half = group.halves[identity] = Half(*identity)
-        if not half.add(rank, event):
+        group = self._group_of.get(identity) or self._begin(identity, event)
+        if group is None or not group.halves[identity].add(rank, event):
             return
         group.last_t = max(group.last_t, event.t)
         group.transfers = None
         if isinstance(event, ev.Matched):
             self._pair(group, identity, event)
 
-    def _group(self, identity: Identity, event: ev.RequestEvent) -> Group | None:
-        """The group that an event belongs to; None if it comes too late to matter."""
+    def _begin(self, identity: Identity, event: ev.RequestEvent) -> Group | None:
+        """The group of a half that is not followed yet, with that half; None if it comes too late to matter."""
         buried_t = self._tombs.get(identity)
         if buried_t is not None:
             begins = isinstance(event, ev.RegistrationStaged | ev.RequestArrived | ev.BlocksStaged)
@@ -126,6 +123,8 @@ class Assembler:
             if len(self._groups) >= MAX_GROUPS:
                 self._evict()
             group = self._groups[base] = Group(base)
+        group.halves[identity] = Half(*identity)
+        self._group_of[identity] = group
         return group
 
     def _pair(self, group: Group, p: Identity, event: ev.Matched) -> None:
@@ -135,6 +134,7 @@ class Assembler:
             self._alias[other] = group.base
             if (merged := self._groups.pop(other, None)) is not None:
                 group.halves.update(merged.halves)
+                self._group_of.update(dict.fromkeys(merged.halves, group))
                 group.last_t = max(group.last_t, merged.last_t)
                 for key, peers in merged.pairs.items():
                     group.pairs.setdefault(key, set()).update(peers)
@@ -164,7 +164,7 @@ class Assembler:
             transfer = transfer_of(
                 pair.p,
                 pair.d,
-                _wanted_engine(pair.d) if pair.d else None,
+                _wanted_engine(pair.d) if pair.d and not pair.p else None,
                 self._engine,
                 self._agents,
                 attempt=attempt,
@@ -227,6 +227,7 @@ class Assembler:
     def _bury(self, group: Group) -> None:
         del self._groups[group.base]
         for identity, half in group.halves.items():
+            del self._group_of[identity]
             self._tombs[identity] = half.last_t
         # Late events of a closed transfer come within its lease; keep twice that much, bounded.
         horizon_ns = group.last_t - int(2 * self._lease_s * 1e9)

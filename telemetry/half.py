@@ -90,10 +90,13 @@ class Half:
         if known is not None and (event.t <= known.t if kind in _KEEP_LAST else event.t >= known.t):
             return False
         self.events[key] = event
-        if not self.first_t or event.t < self.first_t:
-            self.first_t = event.t
-        self.last_t = max(self.last_t, event.t)
-        if kind in _DECODE_KINDS or (isinstance(event, ev.RequestArrived) and event.leg == "decode"):
+        t = event.t
+        if not self.first_t or t < self.first_t:
+            self.first_t = t
+        self.last_t = max(self.last_t, t)
+        if not self.decodes and (
+            kind in _DECODE_KINDS or (isinstance(event, ev.RequestArrived) and event.leg == "decode")
+        ):
             self.decodes = True
         return True
 
@@ -122,11 +125,17 @@ class Facts:
 
     def first(self, kind: type[E]) -> E | None:
         """The earliest event of a kind, over all ranks."""
-        return min((e for _, e in self.all(kind)), key=_time, default=None)
+        found = self.all(kind)
+        if len(found) < 2:  # with one rank a side, nearly always
+            return found[0][1] if found else None
+        return min((e for _, e in found), key=_time)
 
     def last(self, kind: type[E]) -> E | None:
         """The latest event of a kind, over all ranks."""
-        return max((e for _, e in self.all(kind)), key=_time, default=None)
+        found = self.all(kind)
+        if len(found) < 2:
+            return found[0][1] if found else None
+        return max((e for _, e in found), key=_time)
 
     def has(self, *kinds: type[ev.Event]) -> bool:
         return any(kind in self._found for kind in kinds)

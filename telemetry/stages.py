@@ -8,12 +8,24 @@ P ends the wire only where D is not observed, and is then marked as an upper bou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.half import Facts
 from pushscope.telemetry.transfer import Rank, Stage, StageTime
 
 Agents = Mapping[str, Rank]
+_CHAIN: Final = (
+    Stage.HANDOFF,
+    Stage.RENDEZVOUS,
+    Stage.HANDSHAKE,
+    Stage.DESCRIPTORS,
+    Stage.SUBMIT,
+    Stage.WIRE,
+    Stage.NOTIFICATION,
+    Stage.WAKE,
+)
+"""The stages after blocks staged, in the order in which a request meets them."""
 
 
 def stages_of(p: Facts, d: Facts, agents: Agents) -> list[StageTime]:
@@ -160,26 +172,16 @@ def critical_path(p: Facts, d: Facts, stages: Sequence[StageTime]) -> tuple[Stag
     )
     if staged is None or scheduled is None or last is None:
         return ()
-    chain = (
-        Stage.HANDOFF,
-        Stage.RENDEZVOUS,
-        Stage.HANDSHAKE,
-        Stage.DESCRIPTORS,
-        Stage.SUBMIT,
-        Stage.WIRE,
-        Stage.NOTIFICATION,
-        Stage.WAKE,
-    )
+    links = [s for s in stages if s.stage in _CHAIN and _on_the_way(s, last)]
     path: list[StageTime] = []
     cursor = staged.t
-    for stage in chain:
-        for s in stages:
-            if s.stage is not stage or s.end_ns is None or not _on_the_way(s, last):
-                continue
-            start, end = max(s.start_ns, cursor), min(s.end_ns, scheduled.t)
-            if end > start:
-                path.append(StageTime(stage, start, end, rank=s.rank, peer_rank=s.peer_rank, waited=s.waited))
-                cursor = end
+    for s in sorted(links, key=lambda s: _CHAIN.index(s.stage)):
+        if s.end_ns is None:
+            continue
+        start, end = max(s.start_ns, cursor), min(s.end_ns, scheduled.t)
+        if end > start:
+            path.append(StageTime(s.stage, start, end, rank=s.rank, peer_rank=s.peer_rank, waited=s.waited))
+            cursor = end
     return tuple(path)
 
 
