@@ -22,6 +22,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import PUSH_REG_
 
 from pushscope.connector.nixl_proxy import NixlProxy
 from pushscope.connector.options import Options, OptionsError, read_options
+from pushscope.connector.pull_seams import PULL
+from pushscope.connector.push_seams import PUSH
 from pushscope.connector.queues import WatchedQueue
 from pushscope.connector.scheduler_seams import SCHEDULER, SchedulerProbe, watched_listener
 from pushscope.connector.weave import SeamTable
@@ -106,7 +108,8 @@ def _instrument_worker(worker: Any, vllm_config: Any, options: Options) -> None:
     recorder = _recorder(worker, vllm_config, options, "worker")
     try:
         probe = WorkerProbe(worker, recorder, _id_form(options), PUSH_REG_NOTIF_PREFIX)
-        cls = WORKER.woven(type(worker), probe)
+        table = worker_seams(recorder.origin.mode)
+        cls = table.woven(type(worker), probe)
         proxy = NixlProxy(worker.nixl_wrapper, probe)
         queues = {
             "_evict_finished_inbox": WatchedQueue(probe.evicting, recorder, "eviction"),
@@ -120,7 +123,12 @@ def _instrument_worker(worker: Any, vllm_config: Any, options: Options) -> None:
     except BaseException:
         recorder.close()
         raise
-    _announce(recorder, WORKER, cls)
+    _announce(recorder, table, cls)
+
+
+def worker_seams(mode: str) -> SeamTable:
+    """The seams of a worker in push or pull mode."""
+    return WORKER + (PULL if mode == "pull" else PUSH)
 
 
 def _announce(recorder: Recorder, table: SeamTable, cls: type) -> None:

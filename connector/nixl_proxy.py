@@ -1,12 +1,13 @@
 """A NIXL agent that tells: every call goes on as it came, none is added, and what it meant is recorded.
 
 Takes the place of ``worker.nixl_wrapper``. NIXL's transfer handles are never kept (their ``__del__`` releases
-the transfer): a WRITE gets a number of our own, found again by ``id(handle)`` until the handle is released.
+the transfer): a transfer gets a number of our own, found again by ``id(handle)`` until the handle is released.
 """
 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,13 @@ from pushscope.telemetry.events import (
     DescriptorsBuilt,
     HeartbeatSent,
     NotificationDrained,
+    NotificationSent,
     RegistrationFailed,
     RegistrationSent,
     SubmitStarted,
     Submitted,
-    WriteDone,
-    WriteFailed,
+    TransferDone,
+    TransferFailed,
     cut,
     error_text,
 )
@@ -36,8 +38,8 @@ def agent_name(agent: Any) -> str:
     return cut(agent.decode("utf-8", "replace") if isinstance(agent, bytes) else agent, 40)
 
 
-class Write:
-    """One WRITE on its way."""
+class Transfer:
+    """One WRITE or READ on its way."""
 
     __slots__ = ("done_t", "failed", "number", "request_id")
 
@@ -69,7 +71,7 @@ class NixlProxy:
         self._probe = probe
         self._recorder = probe.recorder
         self._registration_prefix = probe.registration_prefix
-        self._writes: dict[int, Write] = {}
+        self._transfers: dict[int, Transfer] = {}
         self._check = agent.check_xfer_state
 
     def __getattr__(self, name: str) -> Any:
@@ -98,6 +100,7 @@ class NixlProxy:
     def _note_drained(self, t: int, notifications: dict[str, list[bytes]]) -> None:
         left = sum(map(len, notifications.values()))
         registrations: dict[bytes, tuple[str, int]] = {}
+        batch: Counter[bytes] = Counter()
         for agent, messages in notifications.items():
             for message in messages:
                 left -= 1
@@ -108,6 +111,9 @@ class NixlProxy:
                     size = int(tp_size) if tp_size.isdecimal() else 0
                     drained = NotificationDrained(t, self._probe.id(request_id), agent_name(agent), size)
                     self._recorder.record(drained)
+                    if self._probe.mode == "pull":  # counted by the thread that drains
+                        self._probe.counting(message, batch[message])
+                        batch[message] += 1
         self._probe.batch_drained(registrations)
 
     @_note
@@ -122,12 +128,13 @@ class NixlProxy:
                 error_type = "push_reg_notif_failed"
                 self._recorder.record(RegistrationFailed(t, recorded, pp, tp, True, error_type, error))
             else:
-                key = ("sent", request_id, agent_name(agent))
-                self._recorder.begin(key, RegistrationSent(t, recorded, pp, tp, agent_name(agent)))
-                probe.sent[request_id].append(key)
+                name = agent_name(agent)
+                probe.registered(request_id, name, RegistrationSent(t, recorded, pp, tp, name))
         elif message.startswith(HEARTBEAT):
             ids = message[len(HEARTBEAT) :].decode("utf-8", "replace").split(",")
             self._recorder.record(HeartbeatSent(t, agent_name(agent), len(ids), probe.id(ids[0]), error))
+        elif probe.notifying:
+            self._recorder.record(NotificationSent(t, probe.id(probe.notifying), agent_name(agent), error))
 
     # -- writes ------------------------------------------------------------------------------------
 
@@ -137,13 +144,15 @@ class NixlProxy:
         return handle
 
     def transfer(self, handle: Any, *args: Any, **kwargs: Any) -> Any:
-        write = self._writes.get(id(handle))
-        if write is None:
+        transfer = self._transfers.get(id(handle))
+        if transfer is None:
             return self._agent.transfer(handle, *args, **kwargs)
         # Said before the call: a hang in it shows.
-        self._recorder.begin(("write", write.number), SubmitStarted(now(), write.request_id, write.number))
+        self._recorder.begin(
+            ("transfer", transfer.number), SubmitStarted(now(), transfer.request_id, transfer.number)
+        )
         state = self._agent.transfer(handle, *args, **kwargs)
-        self._recorder.record(Submitted(now(), write.request_id, write.number, cut(state, 8)))
+        self._recorder.record(Submitted(now(), transfer.request_id, transfer.number, cut(state, 8)))
         return state
 
     def check_xfer_state(self, handle: Any) -> Any:
@@ -171,39 +180,41 @@ class NixlProxy:
         except Exception as e:
             self._note_failed(handle, "transfer_release_failed", error_text(e))
             raise
-        self._writes.pop(id(handle), None)
+        self._transfers.pop(id(handle), None)
         return result
 
     @_note
     def _note_built(self, t: int, handle: Any, indices: Any) -> None:
-        if (write := self._probe.writing) is not None:
-            self._writes[id(handle)] = write
-            self._recorder.record(DescriptorsBuilt(t, write.request_id, write.number, len(indices)))
+        if (transfer := self._probe.transferring) is not None:
+            self._transfers[id(handle)] = transfer
+            self._recorder.record(DescriptorsBuilt(t, transfer.request_id, transfer.number, len(indices)))
 
     @_note
     def _note_ended(self, t: int, handle: Any, state: str) -> None:
         if state != "DONE":
             self._note_failed(handle, "transfer_failed", f"NIXL reports {state}")
-        elif (write := self._writes.get(id(handle))) is not None:
-            write.done_t = t
+        elif (transfer := self._transfers.get(id(handle))) is not None:
+            transfer.done_t = t
 
     @_note
     def _note_done(self, handle: Any, telemetry: Any) -> None:
-        write = self._writes.get(id(handle))
-        if write is None or not write.done_t:
+        transfer = self._transfers.get(id(handle))
+        if transfer is None or not transfer.done_t:
             return
-        self._recorder.end(("write", write.number))
+        self._recorder.end(("transfer", transfer.number))
         figures = (-1, -1, -1, -1)  # NIXL without telemetry
         if telemetry is not None:
             t = telemetry
             figures = (int(t.totalBytes), int(t.descCount), int(t.postDuration), int(t.xferDuration))
-        self._recorder.record(WriteDone(write.done_t, write.request_id, write.number, *figures))
+        self._recorder.record(TransferDone(transfer.done_t, transfer.request_id, transfer.number, *figures))
 
     @_note
     def _note_failed(self, handle: Any, error_type: str, error: str) -> None:
         """Once per handle: vLLM polls a failed one again until it can be released."""
-        write = self._writes.get(id(handle))
-        if write is not None and not write.failed:
-            write.failed = True
-            self._recorder.end(("write", write.number))
-            self._recorder.record(WriteFailed(now(), write.request_id, write.number, error_type, cut(error)))
+        transfer = self._transfers.get(id(handle))
+        if transfer is not None and not transfer.failed:
+            transfer.failed = True
+            self._recorder.end(("transfer", transfer.number))
+            self._recorder.record(
+                TransferFailed(now(), transfer.request_id, transfer.number, error_type, cut(error))
+            )

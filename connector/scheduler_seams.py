@@ -1,4 +1,7 @@
-"""Seams of the push scheduler (vLLM's ``nixl/push_scheduler.py`` and ``base_scheduler.py``), P's and D's."""
+"""Seams of the schedulers, P's and D's (vLLM's ``nixl/{base,push,pull}_scheduler.py``).
+
+Push and pull differ in what D does when it has blocks for a prompt: it stages a registration, or a read.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from pushscope.telemetry.events import (
     NothingToReceive,
     PrefillNotProcessed,
     PrefillScheduled,
+    ReadStaged,
     ReceiveFinished,
     RegistrationStaged,
     RequestArrived,
@@ -53,8 +57,8 @@ class SchedulerProbe:
         recorder.on_tick = self._tables
 
     def _tables(self) -> None:
-        scheduler = self.scheduler
-        staged = len(scheduler._finished_request_blocks) + len(scheduler._push_registration_deadlines)
+        tables = ("_finished_request_blocks", "_push_registration_deadlines")  # push only
+        staged = sum(len(getattr(self.scheduler, name, ())) for name in tables)
         self.recorder.record(Tables(now(), staged=staged))
 
 
@@ -96,26 +100,35 @@ def _allocated(probe: SchedulerProbe, request: Any, num_external_tokens: int) ->
     yield
     if not wanted:
         return
-    request_id = probe.id(request.request_id)
-    registration = probe.scheduler._push_pending_registrations.get(request.request_id)
-    if registration is None:
+    request_id, key = probe.id(request.request_id), ("receive", request.request_id)
+    registration = getattr(probe.scheduler, "_push_pending_registrations", {}).get(request.request_id)
+    if registration is not None:
+        if probe.propagate and (context := _context(request)):
+            registration[CONTEXT_KEY] = context
+        probe.recorder.begin(key, _registration_staged(t, request_id, registration, num_external_tokens))
+    elif num_external_tokens > 0 and request.request_id in probe.scheduler._reqs_need_recv:
+        blocks = probe.scheduler._reqs_need_recv[request.request_id][1]
+        engine = recorded_engine_id(str(params["remote_engine_id"]))
+        ranks = int(params.get("tp_size") or 1), int(params.get("pp_size") or 1)
+        staged = ReadStaged(t, request_id, engine, *ranks, num_external_tokens, num_blocks(blocks))
+        probe.recorder.begin(key, staged)
+    else:
         probe.recorder.record(NothingToReceive(t, request_id, "no_external_tokens"))
-        return
-    if probe.propagate and (context := _context(request)):
-        registration[CONTEXT_KEY] = context
-    probe.recorder.begin(
-        ("receive", request.request_id),
-        RegistrationStaged(
-            t,
-            request_id,
-            recorded_engine_id(str(registration["remote_engine_id"])),
-            cut(registration["remote_host"], 64),
-            int(registration["remote_port"]),
-            int(registration["remote_tp_size"]),
-            int(registration.get("remote_pp_size", 1)),
-            num_external_tokens,
-            num_blocks(registration["local_block_ids"]),
-        ),
+
+
+def _registration_staged(
+    t: int, request_id: str, registration: dict[str, Any], num_tokens: int
+) -> RegistrationStaged:
+    return RegistrationStaged(
+        t,
+        request_id,
+        recorded_engine_id(str(registration["remote_engine_id"])),
+        cut(registration["remote_host"], 64),
+        int(registration["remote_port"]),
+        int(registration["remote_tp_size"]),
+        int(registration.get("remote_pp_size", 1)),
+        num_tokens,
+        num_blocks(registration["local_block_ids"]),
     )
 
 
@@ -124,7 +137,7 @@ def _finished(probe: SchedulerProbe, request: Any) -> Observation:
     params = request.kv_transfer_params
     never_scheduled = bool(params and params.get("do_remote_prefill"))
     t = now()
-    yield
+    finished = yield
     leg = probe.legs.pop(request.request_id, "")
     if not leg:
         return
@@ -132,15 +145,11 @@ def _finished(probe: SchedulerProbe, request: Any) -> Observation:
     recorder, scheduler = probe.recorder, probe.scheduler
     request_id = probe.id(request.request_id)
     status = request.status.name.lower()
-    blocks = scheduler._newly_finished_push_blocks.get(request.request_id)
-    if blocks is not None:
-        staged = BlocksStaged(
-            t,
-            request_id,
-            num_blocks(blocks),
-            request.num_computed_tokens,
-            float(scheduler._kv_lease_duration),
-        )
+    held, handoff = finished
+    if leg == "prefill" and held and handoff:
+        lease_s = float(scheduler._kv_lease_duration)
+        blocks = num_blocks(handoff["remote_block_ids"])
+        staged = BlocksStaged(t, request_id, blocks, request.num_computed_tokens, lease_s)
         recorder.begin(("send", request.request_id), staged)
     elif leg == "prefill":
         recorder.record(PrefillNotProcessed(t, request_id, status))
@@ -179,9 +188,9 @@ def _stepped(probe: SchedulerProbe, scheduler_output: Any) -> Observation:
 def _overdue_registrations(scheduler: Any) -> list[str]:
     """The registrations whose watchdog this step will fire; like vLLM, stop at the first that is not due."""
     overdue: list[str] = []
-    if scheduler._push_registration_deadlines:
+    if deadlines := getattr(scheduler, "_push_registration_deadlines", None):
         at = now() / 1e9  # perf_counter and monotonic are one clock on Linux
-        for request_id, deadline in scheduler._push_registration_deadlines.items():
+        for request_id, deadline in deadlines.items():
             if deadline > at:
                 break
             overdue.append(request_id)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Protocol
 
 from pushscope.telemetry.recorder import Recorder, now
@@ -61,8 +61,11 @@ class Seam:
 class SeamTable:
     """The seams of one kind of object, in the order in which they were declared."""
 
-    def __init__(self) -> None:
-        self.seams: list[Seam] = []
+    def __init__(self, seams: Iterable[Seam] = ()) -> None:
+        self.seams = list(seams)
+
+    def __add__(self, other: SeamTable) -> SeamTable:
+        return SeamTable([*self.seams, *other.seams])
 
     def seam(
         self, method: str, *, timed: bool = False, speaks_for_caller: bool = False

@@ -9,18 +9,30 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from pushscope.connector.nixl_proxy import HEARTBEAT, Write
+from pushscope.connector.nixl_proxy import HEARTBEAT, Transfer
 from pushscope.telemetry.events import (
+    DescriptorsStarted,
     Event,
     Evicted,
     NotificationCounted,
     NotificationUnrecognised,
-    PushDeferred,
     Tables,
+    TransferDeferred,
     WriterException,
     error_text,
 )
+from pushscope.telemetry.ids import recorded_engine_id
 from pushscope.telemetry.recorder import Recorder, now
+
+_TABLES = (
+    "_push_finished_blocks",
+    "_pending_d_registrations",
+    "_sending_transfers",
+    "_reqs_to_send",
+    "_recving_metadata",
+)
+"""In the order of the fields of :class:`Tables`."""
+_MAX_OPEN = 20_000
 
 
 class WorkerProbe:
@@ -33,18 +45,23 @@ class WorkerProbe:
         self.recorder = recorder
         self.id = request_id
         self.registration_prefix = registration_prefix
+        self.mode = recorder.origin.mode
 
-        # Writer thread only.
+        # The thread that transfers: push, the writer; pull, the engine's main thread.
+        self.transferring: Transfer | None = None
+        self.transfers = 0
+        self.deferred: set[str] = set()
+        self.notifying = ""
+        """Pull: the D request whose reads are being posted; a notification sent then is for it."""
+
+        # Push, writer thread only.
         self.registering = ("", "")
         """(D request id, P engine id) of the registration that is being sent."""
         self.registrations_tried = 0
         self.drained_engine = ""
         """D's engine, while one of its registrations is handled."""
-        self.writing: Write | None = None
-        self.writes = 0
         self.pushing: tuple[int, str, str] | None = None
         """(thread, P request id, D engine) in ``_do_start_push_kv``: a handshake that is not done defers it."""
-        self.deferred: set[str] = set()
         self._batch: dict[bytes, tuple[str, int]] = {}
         self._lost_with = 0
         self._excepted: BaseException | None = None
@@ -59,22 +76,14 @@ class WorkerProbe:
     # -- looking -----------------------------------------------------------------------------------
 
     def _has_work(self) -> bool:
-        w = self.worker
-        return bool(w._recving_metadata or w._reqs_to_send or w._sending_transfers)
+        return any(self._size(name) for name in ("_recving_metadata", "_reqs_to_send", "_sending_transfers"))
 
     def _tables(self) -> None:
-        w = self.worker
-        self.recorder.record(
-            Tables(
-                now(),
-                0,
-                len(w._push_finished_blocks),
-                len(w._pending_d_registrations),
-                len(w._sending_transfers),
-                len(w._reqs_to_send),
-                len(w._recving_metadata),
-            )
-        )
+        sizes = map(self._size, _TABLES)
+        self.recorder.record(Tables(now(), 0, *sizes))
+
+    def _size(self, table: str) -> int:
+        return len(getattr(self.worker, table, ()))  # some exist in one mode only
 
     def rank_of(self, engine_id: str, agent: Any) -> tuple[int, int]:
         """(pp, tp) of the peer's rank that ``agent`` speaks for."""
@@ -86,6 +95,28 @@ class WorkerProbe:
     def lease_left(self, request_id: str) -> float | None:
         expiry = self.worker._reqs_to_send.get(request_id)
         return None if expiry is None else float(expiry) - time.perf_counter()
+
+    def begin_transfer(self, request_id: str, peer_tp: int, peer_engine: str, peer_request: str) -> Transfer:
+        """A transfer with one rank of the other side is about to be prepared, by this thread."""
+        self.transfers += 1
+        transfer = self.transferring = Transfer(self.transfers, self.id(request_id))
+        started = DescriptorsStarted(
+            now(),
+            transfer.request_id,
+            transfer.number,
+            peer_tp,
+            recorded_engine_id(peer_engine),
+            self.id(peer_request),
+        )
+        self.recorder.record(started)
+        return transfer
+
+    def registered(self, request_id: str, agent: str, event: Event) -> None:
+        """A registration went out to one P rank; it is open until the blocks are there."""
+        key = ("sent", request_id, agent)
+        self.recorder.begin(key, event)
+        if len(self.sent) < _MAX_OPEN:  # D forgets nothing that it waits for, but we must
+            self.sent[request_id].append(key)
 
     def received(self, request_id: str, event: Event) -> None:
         """The blocks of a D request are there, or will not come: close what was open for it, record why."""
@@ -127,7 +158,9 @@ class WorkerProbe:
         if self.pushing is not None and self.pushing[0] == threading.get_ident():
             _, request_id, engine = self.pushing
             self.deferred.add(request_id)
-            self.recorder.begin(("deferred", request_id), PushDeferred(now(), self.id(request_id), engine))
+            self.recorder.begin(
+                ("deferred", request_id), TransferDeferred(now(), self.id(request_id), engine)
+            )
 
     # -- queues ------------------------------------------------------------------------------------
 
@@ -140,20 +173,23 @@ class WorkerProbe:
         if had_blocks or had_registration:
             self.recorder.record(Evicted(now(), self.id(request_id), had_blocks, had_registration))
 
-    def counting(self, notification: bytes) -> None:
-        """The main thread takes a notification that the writer forwarded (``_get_new_notifs``)."""
+    def counting(self, notification: bytes, earlier: int = 0) -> None:
+        """The main thread is about to count a notification (``_get_new_notifs``).
+
+        ``earlier``: how many of the same batch for the same request come before it.
+        """
         if notification.startswith(HEARTBEAT):
             return
         w = self.worker
-        request_id, _, tp_size = notification.decode("utf-8").rpartition(":")
-        if request_id in w._reqs_to_send or request_id in w._reqs_to_process:
-            return
+        request_id, _, size = notification.decode("utf-8").rpartition(":")
+        is_mine = request_id in w._reqs_to_send or request_id in w._reqs_to_process
         meta = w._recving_metadata.get(request_id)
-        if meta is None:
+        expected = is_mine if self.mode == "pull" else not is_mine and meta is not None
+        if expected:
+            n = w.consumer_notification_counts_by_req.get(request_id, 0) + 1 + earlier
+            counted = NotificationCounted(
+                now(), self.id(request_id), n, int(size), getattr(meta, "pp_size", 1)
+            )
+            self.recorder.record(counted)
+        elif not is_mine:
             self.recorder.record(NotificationUnrecognised(now(), self.id(request_id)))
-            return
-        n = w.consumer_notification_counts_by_req.get(request_id, 0) + 1
-        counted = NotificationCounted(
-            now(), self.id(request_id), n, int(tp_size), getattr(meta, "pp_size", 1)
-        )
-        self.recorder.record(counted)

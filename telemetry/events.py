@@ -107,6 +107,16 @@ class DecodeScheduled(RequestEvent, frozen=True, array_like=True, gc=False, tag=
     """First step of the request after its blocks arrived."""
 
 
+class ReadStaged(RequestEvent, frozen=True, array_like=True, gc=False, tag=15):
+    """Pull: D has blocks for the prompt and will read P's. P's request id is in :class:`RequestArrived`."""
+
+    peer_engine: str = ""
+    peer_tp: int = 1
+    peer_pp: int = 1
+    num_tokens: int = 0
+    num_blocks: int = 0
+
+
 # -- D's worker ---------------------------------------------------------------------------------------
 
 
@@ -135,24 +145,34 @@ class RegistrationFailed(RequestEvent, frozen=True, array_like=True, gc=False, t
 
 
 class NotificationDrained(RequestEvent, frozen=True, array_like=True, gc=False, tag=23):
-    """A completion notification came out of NIXL on the writer thread."""
+    """A completion notification came out of NIXL: in push mode at D on the writer thread, in pull mode at P."""
 
     agent: str = ""
-    """The NIXL agent that it came from: one P rank."""
+    """The NIXL agent that it came from: one rank of the other side."""
     peer_tp_size: int = 1
+    """The number in the message: push, P's tensor-parallel size; pull, how many D ranks will notify."""
     gives_way: ClassVar[str] = "agent"
 
 
 class NotificationCounted(RequestEvent, frozen=True, array_like=True, gc=False, tag=24):
-    """The main thread counted a notification: the ``n``-th for this request on this D rank."""
+    """The main thread counted a notification: the ``n``-th for this request on this rank."""
 
     n: int = 1
     peer_tp_size: int = 1
+    """The number in the message, as in :class:`NotificationDrained`."""
     peer_pp_size: int = 1
 
 
 class NotificationUnrecognised(RequestEvent, frozen=True, array_like=True, gc=False, tag=25):
     """The main thread knows no such request and dropped the notification."""
+
+
+class NotificationSent(RequestEvent, frozen=True, array_like=True, gc=False, tag=16):
+    """Pull: D told a P rank by itself that it is done, with nothing to read (full prefix hit, or aborted)."""
+
+    agent: str = ""
+    error: str = ""
+    gives_way: ClassVar[str] = "error"
 
 
 class ReceiveDone(RequestEvent, frozen=True, array_like=True, gc=False, tag=26):
@@ -161,6 +181,10 @@ class ReceiveDone(RequestEvent, frozen=True, array_like=True, gc=False, tag=26):
 
 class ReceiveFailed(RequestEvent, frozen=True, array_like=True, gc=False, tag=27):
     """This rank reported the receive as failed."""
+
+
+class ReadHandedOff(RequestEvent, frozen=True, array_like=True, gc=False, tag=29):
+    """Pull: ``start_load_kv`` has the request; with an empty block list it only notifies P."""
 
 
 class HeartbeatSent(Event, frozen=True, array_like=True, gc=False, tag=28):
@@ -238,24 +262,27 @@ class Matched(RequestEvent, frozen=True, array_like=True, gc=False, tag=43):
     gives_way: ClassVar[str] = "peer_engine"
 
 
-class PushDeferred(RequestEvent, frozen=True, array_like=True, gc=False, tag=44):
-    """Matched, but D's engine is not known yet: waits for a handshake."""
+class TransferDeferred(RequestEvent, frozen=True, array_like=True, gc=False, tag=44):
+    """Ready to go, but the other engine is not known yet: waits for a handshake."""
 
     peer_engine: str = ""
 
 
-class PushResumed(RequestEvent, frozen=True, array_like=True, gc=False, tag=45):
-    """The handshake is done, the push goes on."""
+class TransferResumed(RequestEvent, frozen=True, array_like=True, gc=False, tag=45):
+    """The handshake is done, the transfer goes on."""
 
 
-class WriteEvent(RequestEvent, frozen=True, array_like=True, gc=False):
-    """``write`` numbers the WRITEs of one connector instance; a request has one per destination rank."""
+class TransferEvent(RequestEvent, frozen=True, array_like=True, gc=False):
+    """One NIXL transfer between two ranks: a WRITE by P in push mode, a READ by D in pull mode.
 
-    write: int = 0
+    ``number`` counts the transfers of one connector instance; a request has one per rank on the other side.
+    """
+
+    number: int = 0
 
 
-class DescriptorsStarted(WriteEvent, frozen=True, array_like=True, gc=False, tag=46):
-    """Mapping of blocks to descriptors begins, for one destination rank."""
+class DescriptorsStarted(TransferEvent, frozen=True, array_like=True, gc=False, tag=46):
+    """Mapping of blocks to descriptors begins, for one rank on the other side."""
 
     peer_tp: int = 0
     peer_engine: str = ""
@@ -263,36 +290,36 @@ class DescriptorsStarted(WriteEvent, frozen=True, array_like=True, gc=False, tag
     gives_way: ClassVar[str] = "peer_request_id"
 
 
-class DescriptorsBuilt(WriteEvent, frozen=True, array_like=True, gc=False, tag=47):
+class DescriptorsBuilt(TransferEvent, frozen=True, array_like=True, gc=False, tag=47):
     """The NIXL transfer is prepared."""
 
     num_descriptors: int = 0
 
 
-class SubmitStarted(WriteEvent, frozen=True, array_like=True, gc=False, tag=48):
+class SubmitStarted(TransferEvent, frozen=True, array_like=True, gc=False, tag=48):
     """Right before NIXL's ``transfer()``: a hang in it shows."""
 
 
-class Submitted(WriteEvent, frozen=True, array_like=True, gc=False, tag=49):
+class Submitted(TransferEvent, frozen=True, array_like=True, gc=False, tag=49):
     """``transfer()`` returned."""
 
     state: str = ""
     """NIXL's answer: ``DONE``, ``PROC`` or ``ERR``."""
 
 
-class WriteDone(WriteEvent, frozen=True, array_like=True, gc=False, tag=50):
-    """P's poll saw the WRITE done: at the next engine step, so later than it was."""
+class TransferDone(TransferEvent, frozen=True, array_like=True, gc=False, tag=50):
+    """The poll of the side that posted it saw it done: at the next engine step, so later than it was."""
 
     num_bytes: int = 0
     num_descriptors: int = 0
     """After NIXL merged neighbours."""
     post_us: int = 0
     xfer_us: int = 0
-    """NIXL's own figures; ``xfer_us`` ends at the poll too."""
+    """NIXL's own figures, -1 where NIXL gives none; ``xfer_us`` ends at the poll too."""
 
 
-class WriteFailed(WriteEvent, frozen=True, array_like=True, gc=False, tag=51):
-    """A WRITE failed; ``write`` is 0 if it never got a number."""
+class TransferFailed(TransferEvent, frozen=True, array_like=True, gc=False, tag=51):
+    """A transfer failed; ``number`` is 0 if it never got one."""
 
     error_type: str = ""
     error: str = ""
@@ -457,6 +484,9 @@ AnyEvent = (
     | WatchdogFired
     | ReceiveFinished
     | DecodeScheduled
+    | ReadStaged
+    | NotificationSent
+    | ReadHandedOff
     | RegistrationHandedOff
     | RegistrationSent
     | RegistrationFailed
@@ -474,14 +504,14 @@ AnyEvent = (
     | BlocksPickedUp
     | RegistrationDrained
     | Matched
-    | PushDeferred
-    | PushResumed
+    | TransferDeferred
+    | TransferResumed
     | DescriptorsStarted
     | DescriptorsBuilt
     | SubmitStarted
     | Submitted
-    | WriteDone
-    | WriteFailed
+    | TransferDone
+    | TransferFailed
     | NothingToPush
     | HeartbeatDrained
     | LeaseSet

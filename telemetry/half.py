@@ -26,14 +26,14 @@ _DETAIL: Final[dict[type[ev.Event], Callable[[Any], Any]]] = {
     ev.Matched: lambda e: e.peer_request_id,
     ev.NothingToReceive: lambda e: e.reason,
     **{
-        kind: (lambda e: e.write)
+        kind: (lambda e: e.number)
         for kind in (
             ev.DescriptorsStarted,
             ev.DescriptorsBuilt,
             ev.SubmitStarted,
             ev.Submitted,
-            ev.WriteDone,
-            ev.WriteFailed,
+            ev.TransferDone,
+            ev.TransferFailed,
         )
     },
     **{
@@ -42,8 +42,8 @@ _DETAIL: Final[dict[type[ev.Event], Callable[[Any], Any]]] = {
             ev.RequestPreempted,
             ev.WatchdogFired,
             ev.NotificationUnrecognised,
-            ev.PushDeferred,
-            ev.PushResumed,
+            ev.TransferDeferred,
+            ev.TransferResumed,
             ev.Evicted,
         )
     },

@@ -72,7 +72,7 @@ def transfer_of(
     registered = d.first(ev.RegistrationStaged)
     done, ranks = _ranks(p, d, p_state, d_state)
     matched = p.first(ev.Matched)
-    writes_done = [e for _, e in p.all(ev.WriteDone)]
+    writes_done = [e for _, e in p.all(ev.TransferDone)]
     seen = [half for half in (p_half, d_half) if half and half.events]
     return Transfer(
         base_id=base_id(seen[0].request_id),
@@ -107,7 +107,12 @@ def transfer_of(
 
 def _is_transfer(p: Facts, d: Facts) -> bool:
     return p.has(
-        ev.BlocksStaged, ev.BlocksHandedOff, ev.BlocksPickedUp, ev.Matched, ev.SubmitStarted, ev.WriteFailed
+        ev.BlocksStaged,
+        ev.BlocksHandedOff,
+        ev.BlocksPickedUp,
+        ev.Matched,
+        ev.SubmitStarted,
+        ev.TransferFailed,
     ) or d.has(
         ev.RegistrationStaged,
         ev.RegistrationHandedOff,
@@ -143,7 +148,7 @@ def _ended_at_d(p: Facts, d: Facts) -> tuple[Outcome, int, str] | None:
 
 
 def _ended_at_p(p: Facts, d: Facts, d_state: EngineFacts) -> tuple[Outcome, int, str] | None:
-    if failed := p.last(ev.WriteFailed):
+    if failed := p.last(ev.TransferFailed):
         return Outcome.FAILED, failed.t, _error(p, d)
     if nothing := p.first(ev.NothingToPush):
         return Outcome.NOTHING_TO_PUSH, nothing.t, "P had no blocks to write; D is not told"
@@ -159,7 +164,7 @@ def _ended_at_p(p: Facts, d: Facts, d_state: EngineFacts) -> tuple[Outcome, int,
 
 
 def _error(p: Facts, d: Facts) -> str:
-    for event in (p.last(ev.WriteFailed), d.last(ev.RegistrationFailed)):
+    for event in (p.last(ev.TransferFailed), d.last(ev.RegistrationFailed)):
         if event is not None:
             return f"{event.error_type}: {event.error}" if event.error else event.error_type
     return ""
@@ -207,7 +212,11 @@ def _present(
 def _waits(p: Facts, d: Facts) -> str:
     """Who waits for what, if one half of the rendezvous is missing."""
     if p.has(ev.Matched):
-        return "D waits for P's handshake" if p.has(ev.PushDeferred) and not p.has(ev.PushResumed) else ""
+        return (
+            "D waits for P's handshake"
+            if p.has(ev.TransferDeferred) and not p.has(ev.TransferResumed)
+            else ""
+        )
     registered = d.has(ev.RegistrationStaged, ev.RegistrationSent, ev.RegistrationDrained)
     staged = p.has(ev.BlocksStaged, ev.BlocksHandedOff, ev.BlocksPickedUp)
     if registered and staged:
@@ -236,7 +245,9 @@ def _waits(p: Facts, d: Facts) -> str:
 def _ranks(p: Facts, d: Facts, p_state: EngineFacts, d_state: EngineFacts) -> tuple[int, int]:
     """Notifications counted and expected over all D ranks; with P alone, writes done and begun."""
     if not d_state.observed:
-        return len(p.all(ev.WriteDone)), max(len(p.all(ev.DescriptorsStarted)), int(p.has(ev.BlocksStaged)))
+        return len(p.all(ev.TransferDone)), max(
+            len(p.all(ev.DescriptorsStarted)), int(p.has(ev.BlocksStaged))
+        )
     counted = d.all(ev.NotificationCounted)
     registered = d.first(ev.RegistrationStaged)
     if counted:

@@ -95,13 +95,15 @@ def _rendezvous(p: Facts, d: Facts) -> list[StageTime]:
 
 
 def _handshake(p: Facts) -> list[StageTime]:
-    resumed = sorted((rank, e.t) for rank, e in p.all(ev.PushResumed))
+    resumed = sorted((rank, e.t) for rank, e in p.all(ev.TransferResumed))
     found = []
-    for rank, deferred in p.all(ev.PushDeferred):
+    for rank, deferred in p.all(ev.TransferDeferred):
         end = next((t for r, t in resumed if r == rank and t >= deferred.t), None)
         if end is None:
             failed = [
-                e.t for r, e in p.all(ev.WriteFailed) if r == rank and e.error_type == "push_handshake_failed"
+                e.t
+                for r, e in p.all(ev.TransferFailed)
+                if r == rank and e.error_type == "push_handshake_failed"
             ]
             end = min(failed, default=None)
         found.append(StageTime(Stage.HANDSHAKE, deferred.t, end, rank=rank))
@@ -110,16 +112,16 @@ def _handshake(p: Facts) -> list[StageTime]:
 
 def _writes(p: Facts, d: Facts, agents: Agents) -> list[StageTime]:
     """Descriptors, submit and wire of each WRITE."""
-    built = {(rank, e.write): e.t for rank, e in p.all(ev.DescriptorsBuilt)}
-    begun = {(rank, e.write): e.t for rank, e in p.all(ev.SubmitStarted)}
-    ended = {(rank, e.write): e.t for rank, e in p.all(ev.Submitted)}
-    done = {(rank, e.write): e.t for rank, e in p.all(ev.WriteDone)}
-    failed = {(rank, e.write): e.t for rank, e in p.all(ev.WriteFailed)}
+    built = {(rank, e.number): e.t for rank, e in p.all(ev.DescriptorsBuilt)}
+    begun = {(rank, e.number): e.t for rank, e in p.all(ev.SubmitStarted)}
+    ended = {(rank, e.number): e.t for rank, e in p.all(ev.Submitted)}
+    done = {(rank, e.number): e.t for rank, e in p.all(ev.TransferDone)}
+    failed = {(rank, e.number): e.t for rank, e in p.all(ev.TransferFailed)}
     arrived = {(agents.get(e.agent), d_rank): e.t for d_rank, e in d.all(ev.NotificationDrained)}
     d_is_seen = d.has(ev.RegistrationStaged, ev.RegistrationHandedOff, ev.NotificationDrained)
     found = []
     for rank, started in p.all(ev.DescriptorsStarted):
-        write, peer = (rank, started.write), (0, started.peer_tp)
+        write, peer = (rank, started.number), (0, started.peer_tp)
         found.append(
             StageTime(
                 Stage.DESCRIPTORS, started.t, built.get(write, failed.get(write)), rank=rank, peer_rank=peer

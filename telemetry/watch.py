@@ -78,7 +78,7 @@ class Watcher:
             process.last_t = event.t
         if isinstance(event, ev.RequestEvent):
             self.assembler.feed(origin, event)
-            if isinstance(event, ev.WriteDone):
+            if isinstance(event, ev.TransferDone):
                 num_bytes = max(0, event.num_bytes)
                 self._writes += 1
                 self._write_bytes += num_bytes

@@ -77,7 +77,7 @@ def delivered(base: str = "cmpl-r", at: float = 0.0, *, blocks_first: bool = Fal
         (P_WORKER, ev.SubmitStarted(ms(matched + 2), p, 1)),
         (P_WORKER, ev.Submitted(ms(matched + 3), p, 1, "PROC")),
         (D_WORKER, ev.NotificationDrained(ms(matched + 7), d, P_WORKER.nixl_agent, 1)),
-        (P_WORKER, ev.WriteDone(ms(matched + 9), p, 1, 4096, 2, 100, 900)),
+        (P_WORKER, ev.TransferDone(ms(matched + 9), p, 1, 4096, 2, 100, 900)),
         (P_SCHEDULER, ev.SendFinished(ms(matched + 10), p)),
         (D_WORKER, ev.NotificationCounted(ms(matched + 8), d, 1, 1, 1)),
         (D_WORKER, ev.ReceiveDone(ms(matched + 8.5), d)),

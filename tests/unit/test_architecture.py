@@ -109,5 +109,5 @@ def test_no_file_grows_out_of_its_room():
     """About 300 lines is a comfortable room; the vocabulary is a list and may be longer."""
     for package in PACKAGES:
         for path in files(package):
-            limit = 600 if path.name == "events.py" else 430
+            limit = 700 if path.name == "events.py" else 430
             assert len(path.read_text().splitlines()) <= limit, path

@@ -95,7 +95,7 @@ class TestDelivered:
     def test_done_seen_at_p_is_no_border_when_d_is_seen(self):
         """P polls once per step: its done may come long after, or before, D's notification."""
         said = [
-            (o, msgspec.structs.replace(e, t=ms(900)) if isinstance(e, ev.WriteDone) else e)
+            (o, msgspec.structs.replace(e, t=ms(900)) if isinstance(e, ev.TransferDone) else e)
             for o, e in delivered()
         ]
         assert times(the_transfer(assembled(said)))[Stage.WIRE] == 5
@@ -181,7 +181,7 @@ class TestUnderway:
 
     def test_a_push_that_waits_for_a_handshake(self):
         said = until(delivered(), ev.DescriptorsStarted)
-        said.append((P_WORKER, ev.PushDeferred(ms(24), "cmpl-r-aaaaaaaa", D_ENGINE)))
+        said.append((P_WORKER, ev.TransferDeferred(ms(24), "cmpl-r-aaaaaaaa", D_ENGINE)))
         t = the_transfer(assembled(said))
         assert (t.stage, t.since_ns) == (Stage.HANDSHAKE, ms(24))
         assert t.waits == "D waits for P's handshake"
@@ -237,7 +237,7 @@ class TestEnds:
     def test_a_failed_write(self):
         said = until(delivered(), ev.SubmitStarted)
         said.append(
-            (P_WORKER, ev.WriteFailed(ms(26), "cmpl-r-aaaaaaaa", 1, "transfer_setup_failed", "NIXL_ERR"))
+            (P_WORKER, ev.TransferFailed(ms(26), "cmpl-r-aaaaaaaa", 1, "transfer_setup_failed", "NIXL_ERR"))
         )
         t = the_transfer(assembled(said))
         assert (t.outcome, t.error) == (Outcome.FAILED, "transfer_setup_failed: NIXL_ERR")

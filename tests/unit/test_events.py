@@ -50,13 +50,14 @@ def test_tags_are_unique_and_never_renumbered():
     assert {k.__name__: k.__struct_config__.tag for k in ev.KINDS} == {
         "RequestArrived": 1, "TraceContext": 2, "RequestPreempted": 3, "RequestEnded": 4,
         "RegistrationStaged": 10, "NothingToReceive": 11, "WatchdogFired": 12, "ReceiveFinished": 13,
-        "DecodeScheduled": 14, "RegistrationHandedOff": 20, "RegistrationSent": 21, "RegistrationFailed": 22,
+        "DecodeScheduled": 14, "ReadStaged": 15, "NotificationSent": 16,
+        "RegistrationHandedOff": 20, "RegistrationSent": 21, "RegistrationFailed": 22,
         "NotificationDrained": 23, "NotificationCounted": 24, "NotificationUnrecognised": 25,
-        "ReceiveDone": 26, "ReceiveFailed": 27, "HeartbeatSent": 28, "PrefillScheduled": 30,
+        "ReceiveDone": 26, "ReceiveFailed": 27, "HeartbeatSent": 28, "ReadHandedOff": 29, "PrefillScheduled": 30,
         "BlocksStaged": 31, "PrefillNotProcessed": 32, "SendFinished": 33, "BlocksHandedOff": 40,
-        "BlocksPickedUp": 41, "RegistrationDrained": 42, "Matched": 43, "PushDeferred": 44,
-        "PushResumed": 45, "DescriptorsStarted": 46, "DescriptorsBuilt": 47, "SubmitStarted": 48,
-        "Submitted": 49, "WriteDone": 50, "WriteFailed": 51, "NothingToPush": 52, "HeartbeatDrained": 53,
+        "BlocksPickedUp": 41, "RegistrationDrained": 42, "Matched": 43, "TransferDeferred": 44,
+        "TransferResumed": 45, "DescriptorsStarted": 46, "DescriptorsBuilt": 47, "SubmitStarted": 48,
+        "Submitted": 49, "TransferDone": 50, "TransferFailed": 51, "NothingToPush": 52, "HeartbeatDrained": 53,
         "LeaseSet": 54, "LeaseExtended": 55, "LeaseExpired": 56, "Evicted": 57, "WriterException": 58,
         "HandshakeQueued": 60, "HandshakeStarted": 61, "HandshakeEnded": 62, "PeerRank": 63,
         "SideChannelServed": 64, "ListenerDead": 65, "EngineUp": 70, "EngineDown": 71, "EventsDropped": 72,
@@ -65,11 +66,11 @@ def test_tags_are_unique_and_never_renumbered():
 
 
 def test_an_error_text_gives_way_from_its_end():
-    event = ev.WriteFailed(
+    event = ev.TransferFailed(
         1, LONGEST_ID, 7, "transfer_setup_failed", "NIXL_ERR_REMOTE_DISCONNECT " + "x" * 90
     )
     back = ev.decode(ev.encode(event))
-    assert isinstance(back, ev.WriteFailed)
+    assert isinstance(back, ev.TransferFailed)
     assert back.error.startswith("NIXL_ERR_REMOTE_DISCONNECT")
     assert len(back.error) < len(event.error)
 

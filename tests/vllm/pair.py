@@ -226,6 +226,7 @@ def make_pair(folder: Path, port: int) -> Pair:
     apply(ALL_CURES)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # vLLM's and torch's own
+        from pushscope.connector.push_seams import PUSH
         from pushscope.connector.scheduler_seams import SCHEDULER
         from pushscope.connector.worker_seams import WORKER
         from pushscope.lab.model import make_model
@@ -233,6 +234,7 @@ def make_pair(folder: Path, port: int) -> Pair:
         seams = Seams()
         seams.take_over(SCHEDULER)
         seams.take_over(WORKER)
+        seams.take_over(PUSH)
         model = folder.parent / "model"
         make_model(model)
         return Pair(model, folder, port, seams)
