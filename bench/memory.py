@@ -64,9 +64,7 @@ def run(_settings: Settings, progress: Progress) -> list[Figure]:
         follower.follow(
             num_transfers,
             stay=False,
-            progress=lambda done, part=part: progress(
-                (1 + 7 * (part + done) / len(PASSING)) / 8, "transfers that come and go"
-            ),
+            progress=_part(progress, part),
         )
         after.append(_resident_mib())
     within = f"<= {BUDGET_MIB:g} MiB"
@@ -80,6 +78,10 @@ def run(_settings: Settings, progress: Progress) -> list[Figure]:
         ),
         _mib(f"of it grown by the last {PASSING[-1]:,}", after[-1] - after[-2]),
     ]
+
+
+def _part(progress: Progress, part: int) -> Callable[[float], None]:
+    return lambda done: progress((1 + 7 * (part + done) / len(PASSING)) / 8, "transfers that come and go")
 
 
 class _Follower:
