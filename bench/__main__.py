@@ -19,7 +19,7 @@ from bench.figure import BenchError, Figure, Settings
 from bench.machine import Machine, this_machine
 from bench.table import figures_table
 
-FAILED, MISUSED = 1, 2
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -125,4 +125,7 @@ def _display(console: Console) -> Iterator[_Lines | _Bars]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from bench.figure import Progress
 
 Call = Callable[[], object]
+OTHER_WORK_BYTES = 8 << 20
 
 
 def interleaved(
@@ -34,6 +35,29 @@ def interleaved(
             if between is not None:
                 between()
             found[name].append(_timed(contenders[name], calls) - _loop(calls))
+    return found
+
+
+def interleaved_cold(contenders: Mapping[str, Call], *, rounds: int, calls: int) -> dict[str, list[float]]:
+    """The same for calls that find the processor's caches full of something else, as between model steps.
+
+    Before each call megabytes of memory are walked through, outside the clock.
+    """
+    found: dict[str, list[float]] = {name: [] for name in contenders}
+    other_work = bytearray(OTHER_WORK_BYTES)
+    for number in range(rounds):
+        names = list(contenders)
+        turn = number % len(names)
+        spent = dict.fromkeys(names, 0)
+        for _ in range(calls):
+            for name in names[turn:] + names[:turn]:
+                call = contenders[name]
+                other_work.count(1)
+                start = time.thread_time_ns()
+                call()
+                spent[name] += time.thread_time_ns() - start
+        for name in names:
+            found[name].append(spent[name] / calls / 1e3)
     return found
 
 

@@ -24,13 +24,14 @@ from typing import Any
 from bench.estimate import differences, median_of
 from bench.figure import Figure, Progress, Settings, compared
 from bench.rings import ring_folder
-from bench.rounds import Call, interleaved
+from bench.rounds import Call, interleaved, interleaved_cold
 from pushscope.lab.engine.cures import ALL_CURES, apply
 from pushscope.lab.model import make_model
 
 _PAIR: Any = importlib.import_module("tests.vllm.pair")  # by name: tests are not strictly typed
 ROUNDS = 30
 CALLS = 1_000
+COLD_CALLS = 30
 STEP_BUDGET_US = 20.0
 POLL_BUDGET_US = 1.0
 BUSY_REQUESTS = 64
@@ -149,17 +150,15 @@ def _steps(side: _Side, name: str, progress: Progress) -> list[Figure]:
     idle = interleaved(contenders, rounds=ROUNDS, calls=CALLS, progress=progress)
     with side.busy():
         busy = interleaved(contenders, rounds=ROUNDS, calls=CALLS, progress=progress)
+        progress(1.0, "with cold caches")
+        cold = interleaved_cold(contenders, rounds=ROUNDS, calls=COLD_CALLS)
     side.restore()
+    within = f"<= {STEP_BUDGET_US:g} us"
+    under_way = f"{BUSY_REQUESTS} requests under way"
     return [
-        _added(
-            f"added to a step of {name}, nothing moves", idle, f"<= {STEP_BUDGET_US:g} us", STEP_BUDGET_US
-        ),
-        _added(
-            f"added to a step of {name}, {BUSY_REQUESTS} requests under way",
-            busy,
-            f"<= {STEP_BUDGET_US:g} us",
-            STEP_BUDGET_US,
-        ),
+        _added(f"added to a step of {name}, nothing moves", idle, within, STEP_BUDGET_US),
+        _added(f"added to a step of {name}, {under_way}", busy, within, STEP_BUDGET_US),
+        _added("the same, caches cold as after a model's step", cold, within, STEP_BUDGET_US),
     ]
 
 

@@ -44,7 +44,7 @@ def verdict_of(figure: Figure) -> str:
 
 
 def with_spread(estimate: Estimate, unit: str = "") -> str:
-    """``1.23 us (1.10-1.31)``, the spread with its name unless it is the least and the most."""
+    """``2.34 us (2.10 to 2.51)``, the spread with its name unless it is the least and the most."""
     value = f"{number(estimate.value)} {unit}".strip()
     if estimate.spread == "once":
         return value
@@ -53,8 +53,8 @@ def with_spread(estimate: Estimate, unit: str = "") -> str:
 
 
 def number(value: float) -> str:
-    """Three or four digits that tell something; thousands are grouped."""
+    """Three or four digits; thousands are grouped."""
     size = abs(value)
     if size >= 100:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if size >= 10 else f"{value:.2f}" if size >= 1 else f"{value:.3f}"
+    return f"{value:.1f}" if size >= 10 else f"{value:.2f}" if size >= 2 else f"{value:.3f}"
