@@ -61,7 +61,7 @@ TRANSFER: Final[tuple[Moment, ...]] = (
     Moment(D_WORKER, 89.1, lambda t, _, d: ev.ReceiveDone(t, d)),
     Moment(D_SCHEDULER, 90, lambda t, _, d: ev.ReceiveFinished(t, d)),
     Moment(D_SCHEDULER, 91, lambda t, _, d: ev.DecodeScheduled(t, d)),
-    Moment(P_WORKER, 92, lambda t, p, _: ev.WriteDone(t, p, 7, 4 << 20, NUM_BLOCKS, 210, 5900)),
+    Moment(P_WORKER, 92, lambda t, p, _: ev.TransferDone(t, p, 7, 4 << 20, NUM_BLOCKS, 210, 5900)),
     Moment(P_SCHEDULER, 93, lambda t, p, _: ev.SendFinished(t, p)),
     Moment(D_SCHEDULER, 400, lambda t, _, d: ev.RequestEnded(t, d, "finished_length_capped")),
 )
