@@ -13,7 +13,7 @@ from bench.figure import Figure, Progress, Settings
 from bench.rings import ORIGINS
 from bench.traffic import SUBMITTED, TRANSFER, Said, stream
 from pushscope.telemetry.source import Reading, RingState
-from pushscope.telemetry.watch import Watcher
+from pushscope.telemetry.watch import Watcher, rest_the_collector
 
 IN_FLIGHT = 10_000
 BUDGET_MIB = 200.0
@@ -89,6 +89,7 @@ class _Follower:
 
     def __init__(self) -> None:
         self._traffic = Traffic()
+        rest_the_collector()  # as the command does
         self._watcher = Watcher(self._traffic)
         self._next_ns = time.monotonic_ns()
         self._pieces = 0

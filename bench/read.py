@@ -16,7 +16,7 @@ from bench.traffic import TRANSFER, Said, stream
 from pushscope.telemetry.events import decode
 from pushscope.telemetry.ring import RingWriter
 from pushscope.telemetry.source import Reading, RingsSource
-from pushscope.telemetry.watch import Watcher
+from pushscope.telemetry.watch import Watcher, rest_the_collector
 
 BUDGET_PER_S = 100_000
 WINDOW_NS = 500_000_000
@@ -85,6 +85,7 @@ def measure(progress: Progress) -> Iterator[Costs]:
     with ring_folder() as folder:
         writers = [RingWriter(folder, origin, num_bytes=RING_BYTES) for origin in ORIGINS]
         handed = Handed()
+        rest_the_collector()  # as the command does
         watcher = Watcher(handed)
         with closing(RingsSource(folder)) as rings:
             first = rings.poll()

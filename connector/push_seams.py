@@ -111,8 +111,7 @@ def _drained(probe: WorkerProbe, notif: bytes) -> Observation:
 
 @PUSH.seam("_pop_matching_registration")
 def _blocks_came(probe: WorkerProbe, request_id: str) -> Observation:
-    t = now()
-    probe.recorder.record(BlocksPickedUp(t, probe.id(request_id)))
+    probe.recorder.begin(("unmatched", request_id), BlocksPickedUp(now(), probe.id(request_id)))
     exact = request_id in probe.worker._pending_d_registrations
     with probe.writer_exceptions("_pop_matching_registration", request_id):
         registration = yield

@@ -53,6 +53,8 @@ class SchedulerProbe:
         """Requests with a part in a transfer: ``prefill`` or ``decode``, from arrival to end."""
         self.received: set[str] = set()
         """Blocks are there, decode not yet scheduled."""
+        self.armed: dict[str, float] = {}
+        """Push: the deadline (perf_counter seconds) of each registration, in the order of arming."""
         recorder.has_work = lambda: bool(self.legs)
         recorder.on_tick = self._tables
 
@@ -106,6 +108,7 @@ def _allocated(probe: SchedulerProbe, request: Any, num_external_tokens: int) ->
         if probe.propagate and (context := _context(request)):
             registration[CONTEXT_KEY] = context
         probe.recorder.begin(key, _registration_staged(t, request_id, registration, num_external_tokens))
+        probe.armed[request.request_id] = probe.scheduler._push_registration_deadlines[request.request_id]
     elif num_external_tokens > 0 and request.request_id in probe.scheduler._reqs_need_recv:
         blocks = probe.scheduler._reqs_need_recv[request.request_id][1]
         engine = recorded_engine_id(str(params["remote_engine_id"]))
@@ -142,6 +145,7 @@ def _finished(probe: SchedulerProbe, request: Any) -> Observation:
     if not leg:
         return
     probe.received.discard(request.request_id)
+    probe.armed.pop(request.request_id, None)
     recorder, scheduler = probe.recorder, probe.scheduler
     request_id = probe.id(request.request_id)
     status = request.status.name.lower()
@@ -164,13 +168,10 @@ def _finished(probe: SchedulerProbe, request: Any) -> Observation:
 
 
 @SCHEDULER.seam("build_connector_meta", timed=True)
-def _stepped(probe: SchedulerProbe, scheduler_output: Any) -> Observation:
-    overdue = _overdue_registrations(probe.scheduler)
-    t = now()
-    yield
+def _stepped(probe: SchedulerProbe, t: int, _: Any, scheduler_output: Any) -> None:
     recorder = probe.recorder
-    for request_id in overdue:
-        recorder.record(WatchdogFired(t, probe.id(request_id)))
+    if probe.armed:
+        _watchdog(probe, t)
     if probe.legs:
         tokens = scheduler_output.num_scheduled_tokens
         for new in scheduler_output.scheduled_new_reqs:
@@ -185,27 +186,25 @@ def _stepped(probe: SchedulerProbe, scheduler_output: Any) -> Observation:
     recorder.step()
 
 
-def _overdue_registrations(scheduler: Any) -> list[str]:
-    """The registrations whose watchdog this step will fire; like vLLM, stop at the first that is not due."""
-    overdue: list[str] = []
-    if deadlines := getattr(scheduler, "_push_registration_deadlines", None):
-        at = now() / 1e9  # perf_counter and monotonic are one clock on Linux
-        for request_id, deadline in deadlines.items():
-            if deadline > at:
-                break
-            overdue.append(request_id)
-    return overdue
+def _watchdog(probe: SchedulerProbe, t: int) -> None:
+    """Which deadlines vLLM dropped because they had passed; like vLLM, stop at the first that is not due."""
+    deadlines = probe.scheduler._push_registration_deadlines
+    while probe.armed:
+        request_id, deadline = next(iter(probe.armed.items()))
+        if request_id in deadlines or deadline > now() / 1e9:  # perf_counter and monotonic are one clock here
+            return
+        del probe.armed[request_id]
+        probe.recorder.record(WatchdogFired(t, probe.id(request_id)))
 
 
 @SCHEDULER.seam("update_connector_output", timed=True)
-def _heard(probe: SchedulerProbe, connector_output: Any) -> Observation:
-    t = now()
-    yield
+def _heard(probe: SchedulerProbe, t: int, _: None, connector_output: Any) -> None:
     recorder = probe.recorder
     for request_id in connector_output.finished_recving or ():
         recorder.end(("receive", request_id))
         recorder.end(("ended", request_id))
         recorder.record(ReceiveFinished(t, probe.id(request_id)))
+        probe.armed.pop(request_id, None)
         if request_id in probe.legs:
             probe.received.add(request_id)
     for request_id in connector_output.finished_sending or ():

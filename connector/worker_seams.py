@@ -44,39 +44,35 @@ _FAILED_BEFORE_A_TRANSFER = frozenset({"push_handshake_failed", "handshake_faile
 
 
 @WORKER.seam("start_load_kv", timed=True)
-def _start(probe: WorkerProbe, metadata: Any) -> Observation:
-    t = now()
+def _started(probe: WorkerProbe, t: int, _: None, metadata: Any) -> None:
     recorder = probe.recorder
-    # Before the call: in it they reach the writer thread, which may end what is begun here.
     for request_id in metadata.push_registrations:
         recorder.begin(("receive", request_id), RegistrationHandedOff(t, probe.id(request_id)))
     if probe.mode == "pull":
         for request_id, meta in metadata.reqs_to_recv.items():
-            handed_over = ReadHandedOff(t, probe.id(request_id))
+            handed_off = ReadHandedOff(t, probe.id(request_id))
             if any(meta.local_block_ids):
-                recorder.begin(("receive", request_id), handed_over)
+                recorder.begin(("receive", request_id), handed_off)
             else:
-                recorder.record(handed_over)  # nothing to read, so nothing will be reported as received
+                recorder.record(handed_off)  # nothing to read, so nothing will be reported as received
     for request_id, blocks in metadata.push_finished_blocks.items():
-        handed_off = BlocksHandedOff(t, probe.id(request_id), num_blocks(blocks))
-        recorder.begin(("unmatched", request_id), handed_off)
-    yield
+        recorder.record(BlocksHandedOff(t, probe.id(request_id), num_blocks(blocks)))
     for request_id in metadata.reqs_to_send:
         if (left_s := probe.lease_left(request_id)) is not None:
             recorder.record(LeaseSet(now(), probe.id(request_id), left_s))
 
 
 @WORKER.seam("get_transfer_results", timed=True)
-def _results(probe: WorkerProbe) -> Observation:
-    results = yield
-    t = now()
-    for request_id in results.finished_recving:
-        kind = ReceiveFailed if request_id in results.failed_recving else ReceiveDone
-        probe.received(request_id, kind(t, probe.id(request_id)))
+def _results(probe: WorkerProbe, _: int, results: Any) -> None:
+    if results.finished_recving:
+        t = now()
+        for request_id in results.finished_recving:
+            kind = ReceiveFailed if request_id in results.failed_recving else ReceiveDone
+            probe.received(request_id, kind(t, probe.id(request_id)))
     probe.recorder.step()
 
 
-@WORKER.seam("_reap_expired_send_leases")
+@WORKER.seam("_reap_expired_send_leases", unless=lambda probe: not probe.worker._reqs_to_send)
 def _reaped(probe: WorkerProbe, done_sending: set[str]) -> Observation:
     before = set(done_sending)
     yield

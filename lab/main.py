@@ -8,6 +8,7 @@ from pushscope.lab import cli as lab_cli
 from pushscope.lab.demo import demo
 from pushscope.telemetry import cli as telemetry_cli
 from pushscope.telemetry.live import snapshots
+from pushscope.telemetry.watch import rest_the_collector
 from pushscope.tui.cli import top_command
 from pushscope.tui.report_cli import report
 
@@ -29,4 +30,5 @@ app.command()(demo)
 
 def main() -> None:
     """The console script."""
+    rest_the_collector()
     app()

@@ -23,7 +23,8 @@ SETTLE_NS: Final = 200_000_000
 """After the last event of a transfer all of whose sides are final, wait this long for stragglers."""
 ONE_SIDED_EXTRA_S: Final = 5.0
 MAX_GROUPS: Final = 50_000
-MAX_RECENT: Final = 2_000
+MAX_RECENT: Final = 500
+MAX_TOMBS: Final = 50_000
 
 Identity = tuple[str, str]
 """(engine, request id)."""
@@ -32,10 +33,12 @@ Identity = tuple[str, str]
 class Group:
     """The halves of one base id: every attempt to move that prompt."""
 
-    __slots__ = ("base", "halves", "last_t", "pairs", "transfers")
+    __slots__ = ("aliases", "base", "halves", "last_t", "pairs", "transfers")
 
     def __init__(self, base: str):
         self.base = base
+        self.aliases: list[str] = []
+        """Other base ids that turned out to be this one's."""
         self.halves: dict[Identity, Half] = {}
         self.pairs: dict[Identity, set[Identity]] = {}
         """P half -> the D halves that its ranks matched it with."""
@@ -52,7 +55,8 @@ class Assembler:
         self._group_of: dict[Identity, Group] = {}
         """The group of each half that is followed: what an event is looked up by."""
         self._alias: dict[str, str] = {}
-        self._tombs: OrderedDict[Identity, int] = OrderedDict()
+        self._tombs: OrderedDict[int, int] = OrderedDict()
+        """Hash of the identity of a half that was closed -> its last event's time. A hash, since there are many."""
         self._engines: dict[str, EngineFacts] = {}
         self._agents: dict[str, Rank] = {}
         self._origins: dict[str, ev.Origin] = {}
@@ -110,12 +114,12 @@ class Assembler:
 
     def _begin(self, identity: Identity, event: ev.RequestEvent) -> Group | None:
         """The group of a half that is not followed yet, with that half; None if it comes too late to matter."""
-        buried_t = self._tombs.get(identity)
+        buried_t = self._tombs.get(hash(identity))
         if buried_t is not None:
             begins = isinstance(event, ev.RegistrationStaged | ev.RequestArrived | ev.BlocksStaged)
             if not begins or event.t <= buried_t:
                 return None
-            del self._tombs[identity]
+            del self._tombs[hash(identity)]
         base = base_id(event.request_id)
         base = self._alias.get(base, base)
         group = self._groups.get(base)
@@ -132,9 +136,12 @@ class Assembler:
         if other != group.base and other not in self._alias:
             # Matched by something else than the base id: from now on the two are one group.
             self._alias[other] = group.base
+            group.aliases.append(other)
             if (merged := self._groups.pop(other, None)) is not None:
                 group.halves.update(merged.halves)
                 self._group_of.update(dict.fromkeys(merged.halves, group))
+                group.aliases += merged.aliases
+                self._alias.update(dict.fromkeys(merged.aliases, group.base))
                 group.last_t = max(group.last_t, merged.last_t)
                 for key, peers in merged.pairs.items():
                     group.pairs.setdefault(key, set()).update(peers)
@@ -226,14 +233,14 @@ class Assembler:
 
     def _bury(self, group: Group) -> None:
         del self._groups[group.base]
+        for alias in group.aliases:
+            del self._alias[alias]
         for identity, half in group.halves.items():
             del self._group_of[identity]
-            self._tombs[identity] = half.last_t
+            self._tombs[hash(identity)] = half.last_t
         # Late events of a closed transfer come within its lease; keep twice that much, bounded.
         horizon_ns = group.last_t - int(2 * self._lease_s * 1e9)
-        while self._tombs and (
-            len(self._tombs) > 2 * MAX_GROUPS or next(iter(self._tombs.values())) < horizon_ns
-        ):
+        while self._tombs and (len(self._tombs) > MAX_TOMBS or next(iter(self._tombs.values())) < horizon_ns):
             self._tombs.popitem(last=False)
 
     def _evict(self) -> None:

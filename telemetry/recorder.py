@@ -59,10 +59,12 @@ class Recorder:
         self._first_error = ""
         self._dropped_said = 0
         self._open: dict[Hashable, Event] = {}
-        self._again: Iterator[Event] = iter(())
+        self._again: Iterator[Event] | None = None
         self._again_due = now() + SAY_AGAIN_NS
-        self._written = self._written_at_again = 0
+        self._written = 0
         """Events written, roughly: threads may count at once."""
+        self._half_turn = self._ring.num_slots // 2
+        """What ``_written`` will be when half the ring has been written since."""
         self._tick_due = now() + _TICK_NS
         self._switch = str(folder / SWITCH_NAME)
         self._calls = self._total_ns = self._max_ns = 0
@@ -110,16 +112,17 @@ class Recorder:
     def step(self) -> None:
         """What is due: once a second the sums and the switch, every 10 s what is still open, a few per step."""
         t = now()
-        for event in islice(self._again, _PER_STEP):
-            self.record(event)
-        half_a_turn = self._written - self._written_at_again >= self._ring.num_slots // 2
-        if half_a_turn or t >= self._again_due:
-            self._again_due, self._written_at_again = t + SAY_AGAIN_NS, self._written
-            due = [e for e in list(self._open.values()) if half_a_turn or t - e.t >= SAY_AGAIN_NS]
-            self._again = iter(due)
         if t >= self._tick_due:
             self._tick_due = t + _TICK_NS
             self._tick(t)
+        half_a_turn = self._written >= self._half_turn
+        if half_a_turn or t >= self._again_due:
+            self._again_due, self._half_turn = t + SAY_AGAIN_NS, self._written + self._ring.num_slots // 2
+            due = [e for e in list(self._open.values()) if half_a_turn or t - e.t >= SAY_AGAIN_NS]
+            self._again = iter(due) if due else None
+        elif self._again is not None:
+            for event in islice(self._again, _PER_STEP):
+                self.record(event)
 
     def _tick(self, t: int) -> None:
         self._turn(on=not os.path.exists(self._switch))

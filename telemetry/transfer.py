@@ -86,7 +86,7 @@ class StageTime(msgspec.Struct, frozen=True, gc=False):
         return None if self.end_ns is None else (self.end_ns - self.start_ns) / 1e9
 
 
-class Transfer(msgspec.Struct, frozen=True, kw_only=True):
+class Transfer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One attempt to move one prompt's KV. Identity: (D engine, D request id) once D is known.
 
     ``sides`` tells which engines were observed (``P``, ``D``): what the other did is not known.

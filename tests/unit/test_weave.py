@@ -1,6 +1,7 @@
 """Weaving: vLLM's method runs untouched, whatever the observer does."""
 
 import contextlib
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -107,6 +108,47 @@ def test_a_broken_observer_changes_nothing(probe, observer, a):
         assert connector.method(a) == (1, 2, 3)
     if observer is _raises_before:
         assert [str(e) for _, e in probe.recorder.failures] == ["before"]
+
+
+def test_a_plain_observer_is_called_after_with_the_time_before_and_the_result(probe):
+    def observer(probe, t, result, b, a):
+        probe.seen.append((t, result, a, b))
+
+    before = time.monotonic_ns()
+    assert woven(probe, observer, timed=True).method(1, b=5) == (1, 5, 3)
+    ((t, result, a, b),) = probe.seen
+    assert before <= t <= time.monotonic_ns()
+    assert (result, a, b) == ((1, 5, 3), 1, 5)
+    assert len(probe.recorder.times) == 1
+
+
+def test_a_plain_observer_that_fails_or_a_method_that_raises(probe):
+    def observer(probe, t, result):
+        probe.seen.append(result)
+        raise RuntimeError("after")
+
+    connector = woven(probe, observer)
+    assert connector.method(1) == (1, 2, 3)
+    assert [(where, str(e)) for where, e in probe.recorder.failures] == [("method", "after")]
+    with pytest.raises(KeyError):
+        connector.method("raise")
+    assert probe.seen == [(1, 2, 3)], "nothing came of the second call"
+
+
+def test_a_look_can_spare_the_observer(probe):
+    def observer(probe):
+        probe.seen.append("looked on")
+        yield
+
+    table = SeamTable()
+    table.seam("method", unless=lambda probe: probe.idle)(observer)
+    connector = table.woven(Upstream, probe)()
+    probe.idle = True
+    assert connector.method(1) == (1, 2, 3)
+    assert probe.seen == []
+    probe.idle = False
+    assert connector.method(1) == (1, 2, 3)
+    assert probe.seen == ["looked on"]
 
 
 def test_failures_name_the_seam(probe):
