@@ -36,13 +36,13 @@ from pushscope.telemetry.report import summarize
 from pushscope.telemetry.ring import default_folder
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.source import RingsSource
-from pushscope.telemetry.transfer import Outcome, Stage, Transfer
+from pushscope.telemetry.transfer import PUSH_STAGES, Outcome, Stage, Transfer
 from pushscope.telemetry.watch import Watcher
 from pushscope.tui.report_view import render_report
 
 NEEDED: Final = ("vllm", "nixl", "vllm_router")
-ALWAYS_SEEN: Final = frozenset(Stage) - {Stage.HANDSHAKE}
-"""Stages that every delivered transfer has on one host; a handshake only the first of a pair."""
+ALWAYS_SEEN: Final = frozenset(PUSH_STAGES) - {Stage.HANDSHAKE}
+"""Stages that every pushed transfer has on one host; a handshake only the first of a pair."""
 
 _SETTLE_S = 5.0
 _WATCHED_S = 3600.0

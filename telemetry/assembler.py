@@ -88,7 +88,7 @@ class Assembler:
         for state in newest.values():
             origin = state.origin
             alive = state.alive and engines.get(origin.engine_id, UNKNOWN_ENGINE).alive
-            engines[origin.engine_id] = EngineFacts(True, alive, origin.tp_size, origin.pp_size)
+            engines[origin.engine_id] = EngineFacts(True, alive, origin.tp_size, origin.pp_size, origin.mode)
         if engines.items() - self._engines.items():
             self._engines.update(engines)
             self._look_again()
@@ -107,16 +107,23 @@ class Assembler:
         group = self._group_of.get(identity) or self._begin(identity, event)
         if group is None or not group.halves[identity].add(rank, event):
             return
+        if engine == origin.engine_id and origin.kv_role == "kv_consumer":
+            group.halves[identity].decodes = True
         group.last_t = max(group.last_t, event.t)
         group.transfers = None
         if isinstance(event, ev.Matched):
-            self._pair(group, identity, event)
+            self._join(group, event.peer_request_id)
+            group.pairs.setdefault(identity, set()).add((event.peer_engine, event.peer_request_id))
+        elif isinstance(event, ev.ReadStaged | ev.RequestArrived):
+            self._pair_read(group, group.halves[identity])
 
     def _begin(self, identity: Identity, event: ev.RequestEvent) -> Group | None:
         """The group of a half that is not followed yet, with that half; None if it comes too late to matter."""
         buried_t = self._tombs.get(hash(identity))
         if buried_t is not None:
-            begins = isinstance(event, ev.RegistrationStaged | ev.RequestArrived | ev.BlocksStaged)
+            begins = isinstance(
+                event, ev.RegistrationStaged | ev.ReadStaged | ev.RequestArrived | ev.BlocksStaged
+            )
             if not begins or event.t <= buried_t:
                 return None
             del self._tombs[hash(identity)]
@@ -131,21 +138,32 @@ class Assembler:
         self._group_of[identity] = group
         return group
 
-    def _pair(self, group: Group, p: Identity, event: ev.Matched) -> None:
-        other = base_id(event.peer_request_id)
-        if other != group.base and other not in self._alias:
-            # Matched by something else than the base id: from now on the two are one group.
-            self._alias[other] = group.base
-            group.aliases.append(other)
-            if (merged := self._groups.pop(other, None)) is not None:
-                group.halves.update(merged.halves)
-                self._group_of.update(dict.fromkeys(merged.halves, group))
-                group.aliases += merged.aliases
-                self._alias.update(dict.fromkeys(merged.aliases, group.base))
-                group.last_t = max(group.last_t, merged.last_t)
-                for key, peers in merged.pairs.items():
-                    group.pairs.setdefault(key, set()).update(peers)
-        group.pairs.setdefault(p, set()).add((event.peer_engine, event.peer_request_id))
+    def _pair_read(self, group: Group, half: Half) -> None:
+        """Pull: D says by itself which of P's requests it reads."""
+        facts = half.by_kind()
+        arrived, wanted = facts.first(ev.RequestArrived), facts.first(ev.ReadStaged)
+        if arrived and wanted and arrived.peer_request_id:
+            self._join(group, arrived.peer_request_id)
+            engine = arrived.peer_engine or wanted.peer_engine
+            peers = group.pairs.setdefault((engine, arrived.peer_request_id), set())
+            peers.add((half.engine, half.request_id))
+
+    def _join(self, group: Group, request_id: str) -> None:
+        """A request that is paired with one of this group belongs to it, whatever its base id."""
+        other = base_id(request_id)
+        if other == group.base or other in self._alias:
+            return
+        self._alias[other] = group.base
+        group.aliases.append(other)
+        if (merged := self._groups.pop(other, None)) is None:
+            return
+        group.halves.update(merged.halves)
+        self._group_of.update(dict.fromkeys(merged.halves, group))
+        group.aliases += merged.aliases
+        self._alias.update(dict.fromkeys(merged.aliases, group.base))
+        group.last_t = max(group.last_t, merged.last_t)
+        for key, peers in merged.pairs.items():
+            group.pairs.setdefault(key, set()).update(peers)
 
     def _look_again(self) -> None:
         for group in self._groups.values():
@@ -286,7 +304,11 @@ def _pairs(group: Group) -> list[_Pair]:
 def _wanted_engine(d: Half) -> str | None:
     """The P engine that D registers with, as far as D said."""
     facts = d.by_kind()
-    for event in (facts.first(ev.RegistrationStaged), facts.first(ev.RequestArrived)):
+    for event in (
+        facts.first(ev.RegistrationStaged),
+        facts.first(ev.ReadStaged),
+        facts.first(ev.RequestArrived),
+    ):
         if event is not None and event.peer_engine:
             return event.peer_engine
     return None

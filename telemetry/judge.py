@@ -10,12 +10,14 @@ import msgspec
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.half import NO_FACTS, Facts, Half
 from pushscope.telemetry.ids import base_id
-from pushscope.telemetry.stages import Agents, critical_path, stages_of
+from pushscope.telemetry.stages import Agents, critical_path, is_pull, stages_of
 from pushscope.telemetry.transfer import OPEN_OUTCOMES, Outcome, Stage, StageTime, Transfer
 
 _GOOD_ENDS: Final = frozenset({"finished_stopped", "finished_length_capped"})
 _ORDER: Final = tuple(Stage)
 _NEXT: Final = {
+    Stage.RELAY: Stage.ALLOCATION,
+    Stage.ALLOCATION: Stage.HANDOFF,
     Stage.REGISTRATION: Stage.FLIGHT,
     Stage.FLIGHT: Stage.RENDEZVOUS,
     Stage.HANDOFF: Stage.RENDEZVOUS,
@@ -34,6 +36,7 @@ class EngineFacts(msgspec.Struct, frozen=True):
     alive: bool = True
     tp_size: int = 1
     pp_size: int = 1
+    mode: str = "push"
 
 
 UNKNOWN_ENGINE: Final = EngineFacts()
@@ -69,14 +72,18 @@ def transfer_of(
         outcome, ended_t = Outcome.LOST, ended_t or _last_t(p_half, d_half)
     stage, since = (None, ended_t) if ended_t else _present(stages, p_half, d_half)
     staged, scheduled = p.first(ev.BlocksStaged), d.first(ev.DecodeScheduled)
-    registered = d.first(ev.RegistrationStaged)
-    done, ranks = _ranks(p, d, p_state, d_state)
+    registered, wanted = d.first(ev.RegistrationStaged), d.first(ev.ReadStaged)
+    pull = is_pull(d) or "pull" in (p_state.mode, d_state.mode)
+    poster = d if pull else p
+    done, ranks = (_reads if pull else _ranks)(p, d, p_state, d_state)
     matched = p.first(ev.Matched)
-    writes_done = [e for _, e in p.all(ev.TransferDone)]
+    transfers_done = [e for _, e in poster.all(ev.TransferDone)]
+    asked = registered or wanted
     seen = [half for half in (p_half, d_half) if half and half.events]
     return Transfer(
         base_id=base_id(seen[0].request_id),
         attempt=attempt,
+        mode="pull" if pull else "push",
         d_engine=d_engine,
         d_request=d_half.request_id if d_half else None,
         p_engine=p_engine,
@@ -88,16 +95,16 @@ def transfer_of(
         opened_ns=min(half.first_t for half in seen),
         since_ns=since,
         closed_ns=ended_t or None,
-        waits="" if ended_t else _waits(p, d),
+        waits="" if ended_t else _waits(p, d, "pull" if pull else "push"),
         order="" if matched is None else "blocks first" if matched.blocks_first else "registration first",
         error=error,
         ranks_done=done,
         ranks=ranks,
-        num_tokens=registered.num_tokens if registered else staged.num_tokens if staged else None,
+        num_tokens=asked.num_tokens if asked else staged.num_tokens if staged else None,
         num_blocks=_num_blocks(p, d),
-        num_bytes=_known_sum([e.num_bytes for e in writes_done]),
-        descriptors=_known_sum([e.num_descriptors for _, e in p.all(ev.DescriptorsBuilt)]),
-        descriptors_merged=_known_sum([e.num_descriptors for e in writes_done]),
+        num_bytes=_known_sum([e.num_bytes for e in transfers_done]),
+        descriptors=_known_sum([e.num_descriptors for _, e in poster.all(ev.DescriptorsBuilt)]),
+        descriptors_merged=_known_sum([e.num_descriptors for e in transfers_done]),
         stages=tuple(sorted(stages, key=lambda s: (_ORDER.index(s.stage), s.rank or (), s.peer_rank or ()))),
         path=critical_path(p, d, stages),
         exposed_ns=scheduled.t - staged.t if scheduled and staged else None,
@@ -120,6 +127,9 @@ def _is_transfer(p: Facts, d: Facts) -> bool:
         ev.RegistrationDrained,
         ev.NotificationDrained,
         ev.NothingToReceive,
+        ev.ReadStaged,
+        ev.ReadHandedOff,
+        ev.SubmitStarted,
     )
 
 
@@ -128,7 +138,9 @@ def _outcome(p: Facts, d: Facts, p_state: EngineFacts, d_state: EngineFacts) -> 
     ended = _ended_at_d(p, d) or _ended_at_p(p, d, d_state)
     if ended:
         return ended
-    met = p.has(ev.Matched) if p_state.observed else d.has(ev.NotificationDrained)
+    met = d.has(ev.SubmitStarted) or (
+        p.has(ev.Matched) if p_state.observed else d.has(ev.NotificationDrained)
+    )
     return Outcome.MOVING if met else Outcome.WAITING, 0, _error(p, d)
 
 
@@ -148,11 +160,11 @@ def _ended_at_d(p: Facts, d: Facts) -> tuple[Outcome, int, str] | None:
 
 
 def _ended_at_p(p: Facts, d: Facts, d_state: EngineFacts) -> tuple[Outcome, int, str] | None:
-    if failed := p.last(ev.TransferFailed):
+    if failed := p.last(ev.TransferFailed) or d.last(ev.TransferFailed):
         return Outcome.FAILED, failed.t, _error(p, d)
     if nothing := p.first(ev.NothingToPush):
         return Outcome.NOTHING_TO_PUSH, nothing.t, "P had no blocks to write; D is not told"
-    if d_state.observed and d.has(ev.RegistrationStaged, ev.RegistrationHandedOff):
+    if d_state.observed and d.has(ev.RegistrationStaged, ev.RegistrationHandedOff, ev.ReadStaged):
         return None  # whatever became of P's side: D waits on
     if expired := p.first(ev.LeaseExpired):
         return Outcome.EXPIRED, expired.t, "P's lease ran out before the blocks were taken"
@@ -164,7 +176,7 @@ def _ended_at_p(p: Facts, d: Facts, d_state: EngineFacts) -> tuple[Outcome, int,
 
 
 def _error(p: Facts, d: Facts) -> str:
-    for event in (p.last(ev.TransferFailed), d.last(ev.RegistrationFailed)):
+    for event in (p.last(ev.TransferFailed), d.last(ev.TransferFailed), d.last(ev.RegistrationFailed)):
         if event is not None:
             return f"{event.error_type}: {event.error}" if event.error else event.error_type
     return ""
@@ -201,6 +213,8 @@ def _present(
     # Between two stages: it is on its way into the one that comes next.
     following = {
         Stage.HANDOFF: Stage.RENDEZVOUS,
+        Stage.RELAY: Stage.ALLOCATION,
+        Stage.ALLOCATION: Stage.HANDOFF,
         Stage.REGISTRATION: Stage.FLIGHT,
         Stage.FLIGHT: Stage.RENDEZVOUS,
     }
@@ -209,8 +223,11 @@ def _present(
     return following.get(latest.stage, latest.stage), latest.end_ns or latest.start_ns
 
 
-def _waits(p: Facts, d: Facts) -> str:
-    """Who waits for what, if one half of the rendezvous is missing."""
+def _waits(p: Facts, d: Facts, mode: str) -> str:
+    """Who waits for what, if one half of the meeting is missing."""
+    if is_pull(d):
+        handshake = d.has(ev.TransferDeferred) and not d.has(ev.TransferResumed)
+        return "D waits for its handshake with P" if handshake else ""
     if p.has(ev.Matched):
         return (
             "D waits for P's handshake"
@@ -234,11 +251,8 @@ def _waits(p: Facts, d: Facts) -> str:
             return "D waits for P's prefill, which is queued"
         return "D waits for P's prefill"
     if staged:
-        return (
-            "P waits for D's registration, D has the request queued"
-            if d.has(ev.RequestArrived)
-            else ("P waits for D's registration")
-        )
+        waits = "P waits for D to read" if mode == "pull" else "P waits for D's registration"
+        return f"{waits}, D has the request queued" if d.has(ev.RequestArrived) else waits
     return ""
 
 
@@ -260,8 +274,20 @@ def _ranks(p: Facts, d: Facts, p_state: EngineFacts, d_state: EngineFacts) -> tu
     return len(counted), per_rank * d_state.tp_size
 
 
+def _reads(p: Facts, d: Facts, p_state: EngineFacts, d_state: EngineFacts) -> tuple[int, int]:
+    """Pull: READs seen done and expected over all D ranks; with P alone, notifications counted and expected."""
+    if not d_state.observed:
+        counted = p.all(ev.NotificationCounted)
+        return len(counted), counted[0][1].peer_tp_size * p_state.tp_size if counted else 1
+    wanted = d.first(ev.ReadStaged)
+    p_tp = wanted.peer_tp if wanted else p_state.tp_size
+    expected = max(1, p_tp // d_state.tp_size) * d_state.tp_size
+    return len(d.all(ev.TransferDone)), max(expected, len(d.all(ev.DescriptorsStarted)))
+
+
 def _num_blocks(p: Facts, d: Facts) -> int | None:
-    for event in (d.first(ev.RegistrationStaged), d.first(ev.RegistrationDrained), p.first(ev.BlocksStaged)):
+    asked = d.first(ev.RegistrationStaged) or d.first(ev.ReadStaged)
+    for event in (asked, d.first(ev.RegistrationDrained), p.first(ev.BlocksStaged)):
         if event is not None:
             return event.num_blocks
     return None

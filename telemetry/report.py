@@ -19,15 +19,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from pushscope.telemetry import units
-from pushscope.telemetry.transfer import Outcome, Rank, Stage, StageTime, Transfer
+from pushscope.telemetry.transfer import PULL_STAGES, PUSH_STAGES, Outcome, Rank, Stage, StageTime, Transfer
 
 Window = tuple[int, int]
 """[blocks staged, decode scheduled], in nanoseconds."""
 
 _P_STAGES = frozenset({Stage.HANDOFF, Stage.RENDEZVOUS, Stage.DESCRIPTORS, Stage.SUBMIT})
 _D_STAGES = frozenset({Stage.REGISTRATION, Stage.NOTIFICATION, Stage.WAKE})
-_BOTH_STAGES = frozenset({Stage.FLIGHT})
-_PULL_STAGES = frozenset({Stage.DESCRIPTORS, Stage.SUBMIT, Stage.WIRE, Stage.WAKE})
+_BOTH_STAGES = frozenset({Stage.FLIGHT, Stage.WIRE})
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,16 +272,18 @@ def _missing(transfer: Transfer) -> Iterator[tuple[Stage, str]]:
     for stage in Stage:
         if stage in seen or stage is Stage.HANDSHAKE:
             continue
-        if transfer.mode == "pull" and stage not in _PULL_STAGES:
+        if stage not in (PULL_STAGES if transfer.mode == "pull" else PUSH_STAGES):
             continue
         yield stage, _why_missing(stage, transfer)
 
 
 def _why_missing(stage: Stage, transfer: Transfer) -> str:
-    # Pull: D itself reads, so all of its stages are D's.
-    needs = {"D"} if transfer.mode == "pull" or stage in _D_STAGES else {"P"} if stage in _P_STAGES else set()
-    if stage in _BOTH_STAGES or (stage is Stage.WIRE and transfer.mode != "pull"):
+    if transfer.mode == "pull":  # D itself reads; only the relay begins at P
+        needs = {"P", "D"} if stage is Stage.RELAY else {"D"}
+    elif stage in _BOTH_STAGES:
         needs = {"P", "D"}
+    else:
+        needs = {"P"} if stage in _P_STAGES else {"D"}
     absent = sorted(needs - set(transfer.sides))
     if absent:
         return f"{' and '.join(absent)} not observed"

@@ -1,8 +1,9 @@
 """From facts to stages: where a transfer's time went, on which rank, and what of it the first token waited for.
 
 Pure functions. ``p`` and ``d`` are what the two engines recorded; ``agents`` names the rank that each NIXL
-agent speaks for. P polls a write's state once per engine step while NIXL tells D by itself, so *done seen* at
-P ends the wire only where D is not observed, and is then marked as an upper bound.
+agent speaks for. In push mode P polls a write's state once per engine step while NIXL tells D by itself, so
+*done seen* at P ends the wire only where D is not observed, and is then marked as an upper bound. In pull mode
+D posts and polls: what it saw done is what it goes by.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pushscope.telemetry.transfer import Rank, Stage, StageTime
 
 Agents = Mapping[str, Rank]
 _CHAIN: Final = (
+    Stage.RELAY,
+    Stage.ALLOCATION,
     Stage.HANDOFF,
     Stage.RENDEZVOUS,
     Stage.HANDSHAKE,
@@ -28,8 +31,15 @@ _CHAIN: Final = (
 """The stages after blocks staged, in the order in which a request meets them."""
 
 
+def is_pull(d: Facts) -> bool:
+    """Whether D reads."""
+    return d.has(ev.ReadStaged, ev.ReadHandedOff)
+
+
 def stages_of(p: Facts, d: Facts, agents: Agents) -> list[StageTime]:
     """Every stage that was observed, open ones without an end."""
+    if is_pull(d):
+        return [*_asking(p, d), *_handshake(d, at_d=True), *_reads(d), *_wake(d, ev.ReceiveDone)]
     return [
         *_registration(d),
         *_flight(d, agents),
@@ -38,7 +48,7 @@ def stages_of(p: Facts, d: Facts, agents: Agents) -> list[StageTime]:
         *_handshake(p),
         *_writes(p, d, agents),
         *_notification(d, agents),
-        *_wake(d),
+        *_wake(d, ev.NotificationCounted),
     ]
 
 
@@ -94,50 +104,93 @@ def _rendezvous(p: Facts, d: Facts) -> list[StageTime]:
     return found
 
 
-def _handshake(p: Facts) -> list[StageTime]:
-    resumed = sorted((rank, e.t) for rank, e in p.all(ev.TransferResumed))
+def _handshake(waiting: Facts, *, at_d: bool = False) -> list[StageTime]:
+    """Of the side that posts the transfer: P in push mode, D in pull mode."""
+    resumed = sorted((rank, e.t) for rank, e in waiting.all(ev.TransferResumed))
     found = []
-    for rank, deferred in p.all(ev.TransferDeferred):
+    for rank, deferred in waiting.all(ev.TransferDeferred):
         end = next((t for r, t in resumed if r == rank and t >= deferred.t), None)
         if end is None:
             failed = [
                 e.t
-                for r, e in p.all(ev.TransferFailed)
-                if r == rank and e.error_type == "push_handshake_failed"
+                for r, e in waiting.all(ev.TransferFailed)
+                if r == rank and e.error_type in ("push_handshake_failed", "handshake_failed")
             ]
             end = min(failed, default=None)
-        found.append(StageTime(Stage.HANDSHAKE, deferred.t, end, rank=rank))
+        p_rank, d_rank = (None, rank) if at_d else (rank, None)
+        found.append(StageTime(Stage.HANDSHAKE, deferred.t, end, rank=p_rank, peer_rank=d_rank))
     return found
+
+
+class _Posted:
+    """Times of the NIXL transfers of the side that posts them, by (rank, number)."""
+
+    def __init__(self, side: Facts):
+        def times(kind: type[ev.TransferEvent]) -> dict[tuple[Rank, int], int]:
+            return {(rank, e.number): e.t for rank, e in side.all(kind)}
+
+        self.built = times(ev.DescriptorsBuilt)
+        self.begun = times(ev.SubmitStarted)
+        self.ended = times(ev.Submitted)
+        self.done = times(ev.TransferDone)
+        self.failed = times(ev.TransferFailed)
+
+    def stages(self, key: tuple[Rank, int], started: int, p_rank: Rank, d_rank: Rank) -> list[StageTime]:
+        """Descriptors and submit."""
+        failed = self.failed.get(key)
+        built = self.built.get(key, failed)
+        found = [StageTime(Stage.DESCRIPTORS, started, built, rank=p_rank, peer_rank=d_rank)]
+        if (begun := self.begun.get(key)) is not None:
+            submitted = self.ended.get(key, failed)
+            found.append(StageTime(Stage.SUBMIT, begun, submitted, rank=p_rank, peer_rank=d_rank))
+        return found
 
 
 def _writes(p: Facts, d: Facts, agents: Agents) -> list[StageTime]:
     """Descriptors, submit and wire of each WRITE."""
-    built = {(rank, e.number): e.t for rank, e in p.all(ev.DescriptorsBuilt)}
-    begun = {(rank, e.number): e.t for rank, e in p.all(ev.SubmitStarted)}
-    ended = {(rank, e.number): e.t for rank, e in p.all(ev.Submitted)}
-    done = {(rank, e.number): e.t for rank, e in p.all(ev.TransferDone)}
-    failed = {(rank, e.number): e.t for rank, e in p.all(ev.TransferFailed)}
+    posted = _Posted(p)
     arrived = {(agents.get(e.agent), d_rank): e.t for d_rank, e in d.all(ev.NotificationDrained)}
     d_is_seen = d.has(ev.RegistrationStaged, ev.RegistrationHandedOff, ev.NotificationDrained)
     found = []
     for rank, started in p.all(ev.DescriptorsStarted):
-        write, peer = (rank, started.number), (0, started.peer_tp)
-        found.append(
-            StageTime(
-                Stage.DESCRIPTORS, started.t, built.get(write, failed.get(write)), rank=rank, peer_rank=peer
-            )
-        )
-        submit = begun.get(write)
-        if submit is None:
+        key, peer = (rank, started.number), (0, started.peer_tp)
+        found += posted.stages(key, started.t, rank, peer)
+        if (begun := posted.begun.get(key)) is None:
             continue
-        end = ended.get(write, failed.get(write))
-        found.append(StageTime(Stage.SUBMIT, submit, end, rank=rank, peer_rank=peer))
-        arrival = arrived.get((rank, peer))
-        if arrival is None and not d_is_seen:
-            end, bound = done.get(write, failed.get(write)), True
-        else:
-            end, bound = arrival if arrival is not None else failed.get(write), False
-        found.append(StageTime(Stage.WIRE, submit, end, rank=rank, peer_rank=peer, upper_bound=bound))
+        failed, bound = posted.failed.get(key), False
+        end = arrived.get((rank, peer), failed)
+        if end is None and not d_is_seen:
+            end, bound = posted.done.get(key), True
+        found.append(StageTime(Stage.WIRE, begun, end, rank=rank, peer_rank=peer, upper_bound=bound))
+    return found
+
+
+def _reads(d: Facts) -> list[StageTime]:
+    """Pull: descriptors, submit and wire of each READ."""
+    posted = _Posted(d)
+    found = []
+    for rank, started in d.all(ev.DescriptorsStarted):
+        key, peer = (rank, started.number), (0, started.peer_tp)
+        found += posted.stages(key, started.t, peer, rank)
+        if (begun := posted.begun.get(key)) is not None:
+            end = posted.done.get(key, posted.failed.get(key))
+            found.append(StageTime(Stage.WIRE, begun, end, rank=peer, peer_rank=rank))
+    return found
+
+
+def _asking(p: Facts, d: Facts) -> list[StageTime]:
+    """Pull: how D comes to read: relay, allocation, handoff."""
+    staged, arrived, wanted = p.first(ev.BlocksStaged), d.first(ev.RequestArrived), d.first(ev.ReadStaged)
+    found = []
+    if staged and arrived:
+        found.append(StageTime(Stage.RELAY, staged.t, max(staged.t, arrived.t)))
+    if arrived:
+        found.append(StageTime(Stage.ALLOCATION, arrived.t, wanted.t if wanted else None))
+    if wanted:
+        handed = d.all(ev.ReadHandedOff)
+        found += [StageTime(Stage.HANDOFF, wanted.t, e.t, peer_rank=rank) for rank, e in handed]
+        if not handed:
+            found.append(StageTime(Stage.HANDOFF, wanted.t))
     return found
 
 
@@ -154,21 +207,23 @@ def _notification(d: Facts, agents: Agents) -> list[StageTime]:
     return found
 
 
-def _wake(d: Facts) -> list[StageTime]:
-    counted, scheduled = d.last(ev.NotificationCounted), d.first(ev.DecodeScheduled)
-    if counted is None or (scheduled is None and not d.has(ev.ReceiveDone)):
+def _wake(d: Facts, arrived: type[ev.RequestEvent]) -> list[StageTime]:
+    last, scheduled = d.last(arrived), d.first(ev.DecodeScheduled)
+    if last is None or (scheduled is None and not d.has(ev.ReceiveDone)):
         return []
-    return [StageTime(Stage.WAKE, counted.t, scheduled.t if scheduled else None)]
+    return [StageTime(Stage.WAKE, last.t, scheduled.t if scheduled else None)]
 
 
 def critical_path(p: Facts, d: Facts, stages: Sequence[StageTime]) -> tuple[StageTime, ...]:
     """The chain through the last rank, from blocks staged to decode scheduled, in disjoint pieces.
 
-    The last rank is the one whose notification was counted last. Empty unless both ends were seen.
+    The last rank is the one whose notification was counted (pull: whose read was seen done) last. Empty unless
+    both ends were seen.
     """
     staged, scheduled = p.first(ev.BlocksStaged), d.first(ev.DecodeScheduled)
+    arrival = Stage.WIRE if is_pull(d) else Stage.NOTIFICATION
     last = max(
-        (s for s in stages if s.stage is Stage.NOTIFICATION and s.end_ns is not None),
+        (s for s in stages if s.stage is arrival and s.end_ns is not None),
         key=lambda s: s.end_ns or 0,
         default=None,
     )

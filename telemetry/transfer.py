@@ -15,28 +15,52 @@ Rank = tuple[int, int]
 
 
 class Stage(StrEnum):
-    """The stages of a pushed transfer, in the order in which a request meets them."""
+    """The stages of a transfer, in the order in which a request meets them.
+
+    Push has all but relay and allocation; pull has relay, allocation, handoff, handshake, descriptors, submit,
+    wire and wake, all after P's blocks are staged.
+    """
+
+    RELAY = "relay"
+    """Pull: blocks staged at P -> D has the request: the router's part."""
+    ALLOCATION = "allocation"
+    """Pull: D has the request -> its scheduler has blocks and stages the read."""
 
     REGISTRATION = "registration"
     """D: registration staged by the scheduler -> sent to the last P rank."""
     FLIGHT = "flight"
     """Registration sent by D -> drained by P. An idle P drains nothing, so this includes its idling."""
     HANDOFF = "handoff"
-    """P: blocks staged by the scheduler -> picked up by the writer thread."""
+    """Push, P: blocks staged by the scheduler -> picked up by the writer thread. Pull, D: read staged ->
+    at the worker."""
     RENDEZVOUS = "rendezvous"
     """P: the first of (registration drained, blocks picked up) -> matched."""
     HANDSHAKE = "handshake"
-    """P: push deferred because D is not known yet -> resumed."""
+    """Deferred because the other engine is not known yet -> resumed. Push: at P; pull: at D."""
     DESCRIPTORS = "descriptors"
-    """P: descriptor build started -> transfer prepared."""
+    """Descriptor build started -> transfer prepared. Push: at P; pull: at D."""
     SUBMIT = "submit"
-    """P: around NIXL's ``transfer()`` call."""
+    """Around NIXL's ``transfer()`` call."""
     WIRE = "wire"
-    """Submit started at P -> completion notification drained at D; with P alone -> done seen (upper bound)."""
+    """Push: submit started at P -> completion notification drained at D; with P alone -> done seen (upper
+    bound). Pull: submit started at D -> D's poll saw it done."""
     NOTIFICATION = "notification"
     """D: notification drained by the writer thread -> counted on the main thread."""
     WAKE = "wake"
-    """D: last notification counted -> decode scheduled."""
+    """D: last notification counted (pull: last read seen done) -> decode scheduled."""
+
+
+PULL_STAGES = (
+    Stage.RELAY,
+    Stage.ALLOCATION,
+    Stage.HANDOFF,
+    Stage.HANDSHAKE,
+    Stage.DESCRIPTORS,
+    Stage.SUBMIT,
+    Stage.WIRE,
+    Stage.WAKE,
+)
+PUSH_STAGES = tuple(stage for stage in Stage if stage not in (Stage.RELAY, Stage.ALLOCATION))
 
 
 class Outcome(StrEnum):

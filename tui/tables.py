@@ -22,6 +22,8 @@ _TONES = {
 }
 
 STAGE_TITLES = {
+    Stage.RELAY: "relay",
+    Stage.ALLOCATION: "alloc.",
     Stage.REGISTRATION: "regist.",
     Stage.FLIGHT: "flight",
     Stage.RENDEZVOUS: "rendez.",
@@ -47,6 +49,8 @@ _STAGE_DROPS = {
     Stage.HANDOFF: 13,
     Stage.REGISTRATION: 14,
     Stage.HANDSHAKE: 15,
+    Stage.RELAY: 16,
+    Stage.ALLOCATION: 17,
 }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pushscope.telemetry.snapshot import Engine, EngineProcess, Snapshot, Totals
-from pushscope.telemetry.transfer import Outcome, Rank, Stage, StageTime, Transfer
+from pushscope.telemetry.transfer import PUSH_STAGES, Outcome, Rank, Stage, StageTime, Transfer
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -288,7 +288,7 @@ def engine_gone() -> Snapshot:
 def hostile() -> Snapshot:
     """Request ids, errors and names that try to draw on the screen."""
     evil = HOSTILE_IDS[0]
-    stages = tuple(Stage)
+    stages = PUSH_STAGES
     return busy(
         engines=(engine("P1", P1, "P", 4101), engine(evil, D1, "D", 5101)),
         in_flight=tuple(
@@ -332,8 +332,8 @@ _ERRORS = {
 
 
 def _every_stage() -> Iterator[Transfer]:
-    for i, stage in enumerate(Stage):
-        yield in_flight(30 + i, stage, age_ns=(len(Stage) - i) * 37 * MS)
+    for i, stage in enumerate(PUSH_STAGES):
+        yield in_flight(30 + i, stage, age_ns=(len(PUSH_STAGES) - i) * 37 * MS)
 
 
 def _back(stage: Stage, end_ns: int, length: dict[Stage, int], rank: Rank | None) -> StageTime:

@@ -249,7 +249,8 @@ def test_a_transfer_that_was_not_delivered_misses_nothing() -> None:
 def test_pull_misses_only_its_own_stages_and_they_are_all_of_d() -> None:
     report = summarize([transfer(mode="pull", sides=("P",), stages=(), exposed_ns=None)])
     assert {(u.stage.value, u.reason) for u in report.unobserved} == {
-        (stage, "D not observed") for stage in ("descriptors", "submit", "wire", "wake")
+        (stage, "D not observed")
+        for stage in ("relay", "allocation", "handoff", "descriptors", "submit", "wire", "wake")
     }
 
 
