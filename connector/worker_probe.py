@@ -6,7 +6,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pushscope.connector.nixl_proxy import HEARTBEAT, Transfer
@@ -33,6 +33,7 @@ _TABLES = (
 )
 """In the order of the fields of :class:`Tables`."""
 _MAX_OPEN = 20_000
+_SEEN = "_seen_by_pushscope"
 
 
 class WorkerProbe:
@@ -64,7 +65,6 @@ class WorkerProbe:
         """(thread, P request id, D engine) in ``_do_start_push_kv``: a handshake that is not done defers it."""
         self._batch: dict[bytes, tuple[str, int]] = {}
         self._lost_with = 0
-        self._excepted: BaseException | None = None
 
         self.sent: defaultdict[str, list[tuple[str, str, str]]] = defaultdict(list)
         """Open registrations of a D request: the recorder's keys."""
@@ -145,22 +145,22 @@ class WorkerProbe:
         try:
             yield
         except Exception as e:
-            if e is not self._excepted:
-                self._excepted = e
+            if not getattr(e, _SEEN, False):
+                # On the exception itself: to keep it would keep its frames, and NIXL's handles in them.
+                with suppress(AttributeError):
+                    setattr(e, _SEEN, True)
                 text = error_text(e)
                 self.recorder.record(
                     WriterException(now(), where, self.id(request_id), self._lost_with, text)
                 )
             raise
 
-    def handshake_pending(self) -> None:
+    def handshake_pending(self, t: int) -> None:
         """A handshake is wanted and not done: if this thread is about to push, that push is deferred."""
         if self.pushing is not None and self.pushing[0] == threading.get_ident():
             _, request_id, engine = self.pushing
             self.deferred.add(request_id)
-            self.recorder.begin(
-                ("deferred", request_id), TransferDeferred(now(), self.id(request_id), engine)
-            )
+            self.recorder.begin(("deferred", request_id), TransferDeferred(t, self.id(request_id), engine))
 
     # -- queues ------------------------------------------------------------------------------------
 
@@ -170,6 +170,8 @@ class WorkerProbe:
         had_blocks = request_id in w._push_finished_blocks
         had_registration = request_id in w._pending_d_registrations
         self.recorder.end(("unmatched", request_id))
+        if had_registration:
+            self.recorder.end(("registration", request_id))
         if had_blocks or had_registration:
             self.recorder.record(Evicted(now(), self.id(request_id), had_blocks, had_registration))
 

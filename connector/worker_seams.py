@@ -137,7 +137,7 @@ def _handshake_wanted(probe: WorkerProbe, engine_id: str, host: str, port: int) 
     future = yield
     if future is None:
         return
-    probe.handshake_pending()
+    probe.handshake_pending(t)
     if probe.handshakes.get(engine_id) is not future:
         probe.handshakes[engine_id] = future
         queued = HandshakeQueued(t, recorded_engine_id(engine_id), cut(host, 64), int(port))

@@ -12,6 +12,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+import msgspec
+
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.half import Half
 from pushscope.telemetry.ids import base_id
@@ -25,6 +27,8 @@ ONE_SIDED_EXTRA_S: Final = 5.0
 MAX_GROUPS: Final = 50_000
 MAX_RECENT: Final = 500
 MAX_TOMBS: Final = 50_000
+CONFIRM_NS: Final = 15_000_000_000
+"""After recording was switched on again an engine says within this long what is still open."""
 
 Identity = tuple[str, str]
 """(engine, request id)."""
@@ -55,8 +59,14 @@ class Assembler:
         self._group_of: dict[Identity, Group] = {}
         """The group of each half that is followed: what an event is looked up by."""
         self._alias: dict[str, str] = {}
-        self._tombs: OrderedDict[int, int] = OrderedDict()
-        """Hash of the identity of a half that was closed -> its last event's time. A hash, since there are many."""
+        self._tombs: OrderedDict[int, tuple[int, int]] = OrderedDict()
+        """Hash of the identity of a half that was closed -> (its last event's time, when it was last spoken of).
+        A hash, since there are many."""
+        self._now_ns = 0
+        self._last_t: dict[str, int] = {}
+        """When each engine was heard last."""
+        self._gaps: dict[str, tuple[int, int]] = {}
+        """Engine -> (when its recording was switched on again, when that was read)."""
         self._engines: dict[str, EngineFacts] = {}
         self._agents: dict[str, Rank] = {}
         self._origins: dict[str, ev.Origin] = {}
@@ -88,10 +98,20 @@ class Assembler:
         for state in newest.values():
             origin = state.origin
             alive = state.alive and engines.get(origin.engine_id, UNKNOWN_ENGINE).alive
-            engines[origin.engine_id] = EngineFacts(True, alive, origin.tp_size, origin.pp_size, origin.mode)
+            last_t = 0 if alive else self._last_t.get(origin.engine_id, 0)
+            shape = origin.tp_size, origin.pp_size, origin.mode
+            engines[origin.engine_id] = EngineFacts(True, alive, *shape, last_t)
         if engines.items() - self._engines.items():
             self._engines.update(engines)
             self._look_again()
+
+    def heard(self, engine: str, t: int) -> None:
+        """Some event of an engine, at ``t``: a sign of life."""
+        self._last_t[engine] = max(t, self._last_t.get(engine, 0))
+
+    def gap_ended(self, engine: str, t: int) -> None:
+        """An engine records again. What it does not soon say to be open ended while nobody looked."""
+        self._gaps[engine] = (t, self._now_ns)
 
     def feed(self, origin: ev.Origin, event: ev.Event) -> None:
         """Fold one event in, whatever its order."""
@@ -105,26 +125,33 @@ class Assembler:
             return
         identity = (engine, event.request_id)
         group = self._group_of.get(identity) or self._begin(identity, event)
-        if group is None or not group.halves[identity].add(rank, event):
+        if group is None:
+            return
+        half = group.halves[identity]
+        half.heard_ns = self._now_ns
+        if not half.add(rank, event):
             return
         if engine == origin.engine_id and origin.kv_role == "kv_consumer":
-            group.halves[identity].decodes = True
+            half.decodes = True
         group.last_t = max(group.last_t, event.t)
         group.transfers = None
         if isinstance(event, ev.Matched):
             self._join(group, event.peer_request_id)
             group.pairs.setdefault(identity, set()).add((event.peer_engine, event.peer_request_id))
         elif isinstance(event, ev.ReadStaged | ev.RequestArrived):
-            self._pair_read(group, group.halves[identity])
+            self._pair_read(group, half)
 
     def _begin(self, identity: Identity, event: ev.RequestEvent) -> Group | None:
         """The group of a half that is not followed yet, with that half; None if it comes too late to matter."""
-        buried_t = self._tombs.get(hash(identity))
-        if buried_t is not None:
+        buried = self._tombs.get(hash(identity))
+        if buried is not None:
             begins = isinstance(
                 event, ev.RegistrationStaged | ev.ReadStaged | ev.RequestArrived | ev.BlocksStaged
             )
-            if not begins or event.t <= buried_t:
+            if not begins or event.t <= buried[0]:
+                # Said again as long as the engine holds on to it: so must we.
+                self._tombs[hash(identity)] = (buried[0], self._now_ns)
+                self._tombs.move_to_end(hash(identity))
                 return None
             del self._tombs[hash(identity)]
         base = base_id(event.request_id)
@@ -203,10 +230,12 @@ class Assembler:
 
     def close_ended(self, now_ns: int, watermark_ns: int) -> None:
         """Close what is over: every observed side final and quiet, or one side final and its lease past."""
-        for base in [
-            base for base, group in self._groups.items() if self._is_over(group, now_ns, watermark_ns)
-        ]:
-            self._close(self._groups[base])
+        self._now_ns = now_ns
+        for group in [g for g in self._groups.values() if self._is_over(g, now_ns, watermark_ns)]:
+            self._close(group)
+        if self._gaps:
+            for group in [g for g in self._groups.values() if self._fell_into_a_gap(g, now_ns)]:
+                self._close(group, unseen=True)
 
     def close_all(self) -> None:
         """Close whatever is left, as at the end of a recording that is only counted."""
@@ -237,12 +266,27 @@ class Assembler:
         p_final = p is not None and p.has(ev.SendFinished, ev.PrefillNotProcessed)
         d_final = d is not None and d.has(ev.DecodeScheduled, ev.ReceiveFailed, ev.RequestEnded)
         if transfer.outcome is Outcome.LOST:
-            p_final = p_final or not self._engine(transfer.p_engine).alive
-            d_final = d_final or not self._engine(transfer.d_engine).alive
+            p_final = p_final or not self._is_there(transfer.p_engine)
+            d_final = d_final or not self._is_there(transfer.d_engine)
         return p_final and d_final
 
-    def _close(self, group: Group) -> None:
-        for transfer in self._transfers(group):
+    def _is_there(self, engine_id: str | None) -> bool:
+        engine = self._engine(engine_id)
+        return engine.observed and engine.alive
+
+    def _fell_into_a_gap(self, group: Group, now_ns: int) -> bool:
+        """Whether an engine that switched recording on again has not said that it still has this open."""
+        for half in group.halves.values():
+            on_t, read_ns = self._gaps.get(half.engine, (0, 0))
+            if half.last_t < on_t and half.heard_ns <= read_ns and now_ns - read_ns > CONFIRM_NS:
+                return any(t.is_open for t in self._transfers(group))
+        return False
+
+    def _close(self, group: Group, *, unseen: bool = False) -> None:
+        transfers = self._transfers(group)
+        if unseen:
+            transfers = tuple(_unseen(t) if t.is_open else t for t in transfers)
+        for transfer in transfers:
             self.recent.append(transfer)
             self.closed_by_outcome[transfer.outcome] = self.closed_by_outcome.get(transfer.outcome, 0) + 1
             if self._on_closed is not None:
@@ -255,10 +299,12 @@ class Assembler:
             del self._alias[alias]
         for identity, half in group.halves.items():
             del self._group_of[identity]
-            self._tombs[hash(identity)] = half.last_t
+            self._tombs[hash(identity)] = (half.last_t, self._now_ns)
         # Late events of a closed transfer come within its lease; keep twice that much, bounded.
-        horizon_ns = group.last_t - int(2 * self._lease_s * 1e9)
-        while self._tombs and (len(self._tombs) > MAX_TOMBS or next(iter(self._tombs.values())) < horizon_ns):
+        horizon_ns = self._now_ns - int(2 * self._lease_s * 1e9)
+        while self._tombs and (
+            len(self._tombs) > MAX_TOMBS or next(iter(self._tombs.values()))[1] < horizon_ns
+        ):
             self._tombs.popitem(last=False)
 
     def _evict(self) -> None:
@@ -271,6 +317,17 @@ class Assembler:
         )
         self.evicted += len(self._transfers(victim)) or 1
         self._bury(victim)
+
+
+def _unseen(transfer: Transfer) -> Transfer:
+    return msgspec.structs.replace(
+        transfer,
+        outcome=Outcome.UNSEEN,
+        stage=None,
+        waits="",
+        closed_ns=transfer.since_ns,
+        error="it ended while recording was off",
+    )
 
 
 class _Pair(NamedTuple):

@@ -70,7 +70,7 @@ _KEEP_LAST: Final = frozenset({ev.LeaseExtended})
 class Half:
     """The events of one request as one engine saw it, and (``RegistrationDrained``) as a peer heard of it."""
 
-    __slots__ = ("decodes", "engine", "events", "first_t", "last_t", "request_id")
+    __slots__ = ("decodes", "engine", "events", "first_t", "heard_ns", "last_t", "request_id")
 
     def __init__(self, engine: str, request_id: str):
         self.engine = engine
@@ -80,6 +80,8 @@ class Half:
         self.last_t = 0
         self.decodes = False
         """This is D's half: some event says so."""
+        self.heard_ns = 0
+        """When an event of it was read last, be it one that was only said again."""
 
     def add(self, rank: Rank, event: ev.Event) -> bool:
         """Fold an event in; False if it was no news."""

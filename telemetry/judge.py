@@ -37,6 +37,8 @@ class EngineFacts(msgspec.Struct, frozen=True):
     tp_size: int = 1
     pp_size: int = 1
     mode: str = "push"
+    last_t: int = 0
+    """Of an engine that is gone: when it was heard last."""
 
 
 UNKNOWN_ENGINE: Final = EngineFacts()
@@ -67,7 +69,7 @@ def transfer_of(
     sides = (*(("P",) if p_state.observed else ()), *(("D",) if d_state.observed else ()))
     stages = stages_of(p, d, agents)
     outcome, ended_t, error = _outcome(p, d, p_state, d_state)
-    if gone := _gone(outcome, p, p_state, d_state):
+    if gone := _gone(outcome, ended_t, p, p_state, d_state):
         error = f"{gone}; {error}" if error else gone
         outcome, ended_t = Outcome.LOST, ended_t or _last_t(p_half, d_half)
     stage, since = (None, ended_t) if ended_t else _present(stages, p_half, d_half)
@@ -135,7 +137,7 @@ def _is_transfer(p: Facts, d: Facts) -> bool:
 
 def _outcome(p: Facts, d: Facts, p_state: EngineFacts, d_state: EngineFacts) -> tuple[Outcome, int, str]:
     """Outcome, when it ended (0 if open), and the error in words."""
-    ended = _ended_at_d(p, d) or _ended_at_p(p, d, d_state)
+    ended = _arrived(p, d) or _failed(p, d) or _given_up(p, d, d_state)
     if ended:
         return ended
     met = d.has(ev.SubmitStarted) or (
@@ -144,30 +146,44 @@ def _outcome(p: Facts, d: Facts, p_state: EngineFacts, d_state: EngineFacts) -> 
     return Outcome.MOVING if met else Outcome.WAITING, 0, _error(p, d)
 
 
-def _ended_at_d(p: Facts, d: Facts) -> tuple[Outcome, int, str] | None:
+def _arrived(p: Facts, d: Facts) -> tuple[Outcome, int, str] | None:
+    """D said how it went."""
     if failed := d.last(ev.ReceiveFailed):
         return Outcome.FAILED, failed.t, _error(p, d) or "D's worker reported the receive as failed"
     if scheduled := d.first(ev.DecodeScheduled):
         return Outcome.DELIVERED, scheduled.t, ""
     nothing = d.first(ev.NothingToReceive)
-    if nothing and nothing.reason != "not_scheduled" and not d.has(ev.RegistrationStaged):
+    if nothing and nothing.reason != "not_scheduled" and not d.has(ev.RegistrationStaged, ev.ReadStaged):
         return Outcome.NOTHING_TO_RECEIVE, nothing.t, ""
-    if ended := d.first(ev.RequestEnded):
-        if ended.status in _GOOD_ENDS:
-            return Outcome.DELIVERED, ended.t, ""
-        return Outcome.ABORTED, ended.t, f"D ended the request: {ended.status}"
+    if (ended := d.first(ev.RequestEnded)) and ended.status in _GOOD_ENDS:
+        return Outcome.DELIVERED, ended.t, ""
     return None
 
 
-def _ended_at_p(p: Facts, d: Facts, d_state: EngineFacts) -> tuple[Outcome, int, str] | None:
+def _failed(p: Facts, d: Facts) -> tuple[Outcome, int, str] | None:
+    """Something went wrong, whatever came of it: that D's client gave up later is only its consequence."""
     if failed := p.last(ev.TransferFailed) or d.last(ev.TransferFailed):
         return Outcome.FAILED, failed.t, _error(p, d)
     if nothing := p.first(ev.NothingToPush):
         return Outcome.NOTHING_TO_PUSH, nothing.t, "P had no blocks to write; D is not told"
+    return None
+
+
+def _given_up(p: Facts, d: Facts, d_state: EngineFacts) -> tuple[Outcome, int, str] | None:
+    """A side stopped waiting."""
+    ended = d.first(ev.RequestEnded)
+    if expired := p.first(ev.LeaseExpired):
+        d_waits_on = d_state.observed and d.has(
+            ev.RegistrationStaged, ev.RegistrationHandedOff, ev.ReadStaged
+        )
+        if not d_waits_on or (ended and expired.t < ended.t):
+            return Outcome.EXPIRED, expired.t, "P's lease ran out before the blocks were taken"
+    if ended:
+        error = _error(p, d)
+        why = f"D ended the request: {ended.status}"
+        return Outcome.ABORTED, ended.t, f"{why}, after {error}" if error else why
     if d_state.observed and d.has(ev.RegistrationStaged, ev.RegistrationHandedOff, ev.ReadStaged):
         return None  # whatever became of P's side: D waits on
-    if expired := p.first(ev.LeaseExpired):
-        return Outcome.EXPIRED, expired.t, "P's lease ran out before the blocks were taken"
     if dropped := p.first(ev.PrefillNotProcessed):
         return Outcome.ABORTED, dropped.t, f"P ended the prefill leg: {dropped.status}"
     if sent := p.first(ev.SendFinished):
@@ -182,13 +198,16 @@ def _error(p: Facts, d: Facts) -> str:
     return ""
 
 
-def _gone(outcome: Outcome, p: Facts, p_state: EngineFacts, d_state: EngineFacts) -> str:
+def _gone(outcome: Outcome, ended_t: int, p: Facts, p_state: EngineFacts, d_state: EngineFacts) -> str:
     """Which engines took the transfer with them; empty if none did.
 
-    A D request that was ended while P was gone and had not finished its part was ended because of that.
+    A D request that was ended when P was silent for good, and had not finished its part, was ended for that.
     """
-    p_was_done = p.has(ev.SendFinished, ev.PrefillNotProcessed, ev.LeaseExpired)
-    if outcome not in OPEN_OUTCOMES and not (outcome is Outcome.ABORTED and not p_was_done):
+    p_was_at_it = p.has(ev.RequestArrived, ev.BlocksStaged) and not p.has(
+        ev.SendFinished, ev.PrefillNotProcessed, ev.LeaseExpired
+    )
+    p_took_it = outcome is Outcome.ABORTED and p_was_at_it and not p_state.alive and ended_t >= p_state.last_t
+    if outcome not in OPEN_OUTCOMES and not p_took_it:
         return ""
     gone = [side for side, state in (("P", p_state), ("D", d_state)) if state.observed and not state.alive]
     return f"{' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} gone" if gone else ""

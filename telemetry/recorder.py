@@ -59,7 +59,7 @@ class Recorder:
         self._first_error = ""
         self._dropped_said = 0
         self._open: dict[Hashable, Event] = {}
-        self._again: Iterator[Event] | None = None
+        self._again: Iterator[Hashable] | None = None
         self._again_due = now() + SAY_AGAIN_NS
         self._written = 0
         """Events written, roughly: threads may count at once."""
@@ -118,11 +118,12 @@ class Recorder:
         half_a_turn = self._written >= self._half_turn
         if half_a_turn or t >= self._again_due:
             self._again_due, self._half_turn = t + SAY_AGAIN_NS, self._written + self._ring.num_slots // 2
-            due = [e for e in list(self._open.values()) if half_a_turn or t - e.t >= SAY_AGAIN_NS]
+            due = [key for key, e in list(self._open.items()) if half_a_turn or t - e.t >= SAY_AGAIN_NS]
             self._again = iter(due) if due else None
         elif self._again is not None:
-            for event in islice(self._again, _PER_STEP):
-                self.record(event)
+            for key in islice(self._again, _PER_STEP):
+                if (event := self._open.get(key)) is not None:  # it may have ended meanwhile
+                    self.record(event)
 
     def _tick(self, t: int) -> None:
         self._turn(on=not os.path.exists(self._switch))
@@ -142,6 +143,7 @@ class Recorder:
             return
         if on:
             self.record = self._record
+            self._half_turn = 0  # say at once what is open: readers know nothing of what ended meanwhile
         self._record(RecordingSwitched(now(), on))
         if not on:
             self.record = _nothing

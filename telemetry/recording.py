@@ -37,8 +37,8 @@ class _Rings(msgspec.Struct, frozen=True, tag="rings", array_like=True):
 class _Frame(msgspec.Struct, frozen=True, tag="frame", array_like=True):
     t_ns: int
     unix_ns: int
-    states: tuple[tuple[bool, int, int], ...]
-    """(alive, lost, torn) of each ring."""
+    states: tuple[tuple[bool, int, int, int], ...]
+    """(alive, lost, torn, forgotten) of each ring."""
     events: tuple[tuple[int, bytes], ...]
     notices: tuple[str, ...] = ()
 
@@ -69,7 +69,7 @@ class RecordingWriter:
     def write(self, reading: Reading) -> None:
         """Append a reading; one that has nothing new is written once a second, so that time passes."""
         origins = tuple(state.origin for state in reading.rings)
-        states = tuple((state.alive, state.lost, state.torn) for state in reading.rings)
+        states = tuple((state.alive, state.lost, state.torn, state.forgotten) for state in reading.rings)
         news = reading.events or origins != self._origins or states != self._last_states
         if not news and reading.t_ns - self._last_t_ns < _QUIET_NS:
             return

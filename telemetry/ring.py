@@ -82,16 +82,9 @@ def default_folder() -> Path:
 def opened_folder(folder: Path, *, create: bool = False, group: str | None = None) -> Iterator[int]:
     """A descriptor of the folder of rings, checked: a real folder, not a link, that nobody else can write.
 
-    With ``create`` it is made if missing, and must be ours: 0700, or 0750 for ``group``.
+    With ``create`` it is made if missing (0700, or 0750 for ``group``), and must be ours.
     """
-    if create:
-        try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-        except OSError as e:
-            raise RingError(
-                f"cannot make the ring folder {folder}: {e.strerror}; set PUSHSCOPE_DIR to a folder that "
-                f"this user can write"
-            ) from e
+    made = _make(folder, group) if create else False
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as e:
@@ -101,27 +94,49 @@ def opened_folder(folder: Path, *, create: bool = False, group: str | None = Non
         ) from e
     try:
         info = os.fstat(fd)
-        if create:
-            if info.st_uid != os.getuid():
-                raise RingError(
-                    f"the ring folder {folder} belongs to user {info.st_uid}, not to {os.getuid()} who runs "
-                    f"this engine; remove it or set PUSHSCOPE_DIR to another folder"
-                )
-            wanted = 0o700 if group is None else 0o750
-            with contextlib.suppress(OSError):  # a read-only file system says so when the ring is made
-                if group is not None:
-                    os.fchown(fd, -1, _group_id(group))
-                if stat.S_IMODE(info.st_mode) != wanted:
-                    os.fchmod(fd, wanted)
-            info = os.fstat(fd)
+        if create and info.st_uid != os.getuid():
+            raise RingError(
+                f"the ring folder {folder} belongs to user {info.st_uid}, not to {os.getuid()} who runs "
+                f"this engine; remove it or set PUSHSCOPE_DIR to another folder"
+            )
         if stat.S_IMODE(info.st_mode) & 0o022:
             raise RingError(
                 f"the ring folder {folder} can be written by other users "
                 f"(mode {stat.S_IMODE(info.st_mode):o}); expected 700 or 750: chmod it, or use another folder"
             )
+        if create and group is not None and not made:
+            with contextlib.suppress(OSError):  # a read-only file system says so when the ring is made
+                _share(fd, group)
         yield fd
     finally:
         os.close(fd)
+
+
+def _make(folder: Path, group: str | None) -> bool:
+    """Make the folder if it is missing, for us alone or for ``group``. One that is there keeps its mode: it may
+    be everybody's."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        return False
+    except OSError as e:
+        raise RingError(
+            f"cannot make the ring folder {folder}: {e.strerror}; set PUSHSCOPE_DIR to a folder that this user "
+            f"can write"
+        ) from e
+    if group is not None:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            _share(fd, group)
+        finally:
+            os.close(fd)
+    return True
+
+
+def _share(folder_fd: int, group: str) -> None:
+    os.fchown(folder_fd, -1, _group_id(group))
+    os.fchmod(folder_fd, 0o750)
 
 
 def _group_id(group: str) -> int:
@@ -307,7 +322,7 @@ class RingReader:
     """One ring, read from its oldest event on. Never writes; any number may read the same file.
 
     ``lost`` counts events that were overwritten before they were read; ``torn`` those whose slot was
-    claimed and never committed, or is damaged.
+    claimed and never committed, or is damaged; ``forgotten`` those that were gone before this reader came.
     """
 
     def __init__(self, path: Path):
@@ -316,7 +331,8 @@ class RingReader:
         self.torn = 0
         self._hole_since: int | None = None
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            # Not blocking: somebody's pipe of that name would make us wait for ever.
+            self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as e:
             raise RingError(f"expected a ring at {path}, it cannot be opened: {e.strerror}") from e
         try:
@@ -327,6 +343,7 @@ class RingReader:
             raise
         self._newest_at_start = self._newest()
         self._next = max(1, self._newest_at_start - self._num_slots + 1)
+        self.forgotten = self._next - 1
 
     def alive(self) -> bool:
         """Whether the engine still holds the ring."""
@@ -388,7 +405,7 @@ class RingReader:
 
 
 def _read_header(fd: int, path: Path) -> tuple[Origin, int]:
-    page = os.pread(fd, HEADER_BYTES, 0)
+    page = os.pread(fd, HEADER_BYTES, 0) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
     if len(page) < HEADER_BYTES or page[:8] != MAGIC:
         raise RingError(f"expected a pushscope ring at {path}, found another kind of file; remove it")
     _, version, slot_bytes, num_slots, length, crc = _HEADER.unpack_from(page)

@@ -28,6 +28,8 @@ class RingState(msgspec.Struct, frozen=True):
     """Events overwritten before this reader came to them."""
     torn: int = 0
     """Events whose slot was damaged, or claimed and never written."""
+    forgotten: int = 0
+    """Events that were overwritten before this reader came: not its loss, but it can't know them."""
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -85,7 +87,7 @@ class RingsSource:
             alive = reader.alive()  # before reading: what a dying engine still wrote is then read with it
             events.extend((index, payload) for payload in self._backlog.pop(name, ()))
             events.extend((index, payload) for payload in reader.poll(t_ns))
-            states.append(RingState(reader.origin, alive, reader.lost, reader.torn))
+            states.append(RingState(reader.origin, alive, reader.lost, reader.torn, reader.forgotten))
         notices = tuple(filter(None, (self._folder_notice, *self._refused.values())))
         return Reading(t_ns, unix_ns, tuple(states), events, notices)
 
@@ -95,13 +97,13 @@ class RingsSource:
         self._readers.clear()
 
     def _scan(self, t_ns: int) -> None:
-        self._folder_notice = ""
-        names: set[str] = set()
         try:
             with opened_folder(self.folder) as fd:
                 names = {name for name in os.listdir(fd) if name.endswith(SUFFIX)}
         except RingError as e:
             self._folder_notice = str(e)
+            return  # what is open can still be read
+        self._folder_notice = ""
         for name in self._readers.keys() - names:
             self._readers.pop(name).close()
             self._backlog.pop(name, None)

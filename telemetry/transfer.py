@@ -84,6 +84,8 @@ class Outcome(StrEnum):
     """The request was ended by its client or its engine before the blocks arrived."""
     LOST = "lost"
     """An engine that this transfer needs is gone."""
+    UNSEEN = "unseen"
+    """It ended while recording was switched off: nobody saw how."""
 
 
 OPEN_OUTCOMES = frozenset({Outcome.WAITING, Outcome.MOVING})

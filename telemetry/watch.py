@@ -12,7 +12,7 @@ import msgspec
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.assembler import Assembler
 from pushscope.telemetry.snapshot import Engine, EngineProcess, Snapshot, Totals
-from pushscope.telemetry.source import Reading, RingState, Source
+from pushscope.telemetry.source import FORGET_DEAD_NS, Reading, RingState, Source
 from pushscope.telemetry.transfer import Outcome, Transfer
 
 WINDOW_NS: Final = 10_000_000_000
@@ -57,6 +57,7 @@ class Watcher:
         self._rings: tuple[RingState, ...] = ()
         self._reading: Reading | None = None
         self._writes = self._write_bytes = 0
+        self._newest_t = 0
         self._window: deque[tuple[int, int]] = deque()
         """(time, bytes) of the WRITEs of the last ten seconds."""
 
@@ -93,6 +94,8 @@ class Watcher:
         process.events += 1
         if process.last_t is None or event.t > process.last_t:
             process.last_t = event.t
+            self._newest_t = max(self._newest_t, event.t)
+            self.assembler.heard(origin.engine_id, event.t)
         if isinstance(event, ev.RequestEvent):
             self.assembler.feed(origin, event)
             if isinstance(event, ev.TransferDone):
@@ -108,6 +111,8 @@ class Watcher:
             process.dropped = max(process.dropped, event.total)
         elif isinstance(event, ev.RecordingSwitched):
             process.recording = event.on
+            if event.on:
+                self.assembler.gap_ended(origin.engine_id, event.t)
         elif isinstance(event, ev.EngineUp):
             process.seams_off = event.seams_off
         elif isinstance(event, ev.EngineDown):
@@ -126,7 +131,7 @@ class Watcher:
         outcomes = Counter(self.assembler.closed_by_outcome) + Counter(t.outcome for t in ended)
         engines = self._engines()
         return Snapshot(
-            taken_ns=reading.t_ns,
+            taken_ns=max(reading.t_ns, self._newest_t),  # events that came during the poll were read too
             taken_unix_s=reading.unix_ns / 1e9,
             source=self.source.label,
             engines=engines,
@@ -174,8 +179,12 @@ class Watcher:
             by_id.setdefault(state.origin.engine_id, []).append(state)
         numbers: Counter[str] = Counter()
         engines = []
+        now_ns = self._reading.t_ns if self._reading else 0
         for engine_id, states in by_id.items():
             newest = states[-1].origin
+            last_t = max(self._processes[s.origin.instance].last_t or 0 for s in states)
+            if not any(s.alive for s in states) and now_ns - last_t > FORGET_DEAD_NS:
+                continue
             side = {"kv_producer": "P", "kv_consumer": "D"}.get(newest.kv_role, "PD")
             numbers[side] += 1
             current = [s for s in states if s.origin.pid == newest.pid or s.alive]
@@ -216,8 +225,13 @@ class Watcher:
             notices.append(f"no engine records in {self.source.label}")
         for engine in engines:
             if not engine.alive:
-                clean = all(self._processes[s.origin.instance].down for s in self._rings_of(engine))
+                clean = any(self._processes[s.origin.instance].down for s in self._rings_of(engine))
                 notices.append(f"{engine.name} has {'shut down' if clean else 'gone without shutting down'}")
+            if forgotten := sum(s.forgotten for s in self._rings_of(engine)):
+                notices.append(
+                    f"{engine.name}: {forgotten} events were overwritten before this reader came; of what happened "
+                    f"then only what is still open is known"
+                )
             if any(not self._processes[s.origin.instance].recording for s in self._rings_of(engine)):
                 notices.append(f"{engine.name}: recording is switched off, what happens now is not seen")
             missing = {self._processes[s.origin.instance].seams_off for s in self._rings_of(engine)} - {""}

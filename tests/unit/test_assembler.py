@@ -292,12 +292,50 @@ class TestEnds:
         side = "P" if engine == P_ENGINE else "D"
         assert (t.outcome, t.error) == (Outcome.LOST, f"{side} is gone")
 
-    def test_a_d_request_that_was_ended_because_p_is_gone_is_lost_not_aborted(self):
+    @pytest.mark.parametrize(("p_heard_last", "outcome"), [(20, Outcome.LOST), (2000, Outcome.ABORTED)])
+    def test_a_d_request_that_was_ended_when_p_was_gone_is_lost_and_one_that_ended_before_is_not(
+        self, p_heard_last, outcome
+    ):
         said = until(delivered(), ev.BlocksStaged)
         said.append((D_SCHEDULER, ev.RequestEnded(ms(25), "cmpl-r-bbbbbbbb", "finished_aborted")))
-        assert the_transfer(assembled(said)).outcome is Outcome.ABORTED
-        t = the_transfer(assembled(said, gone=(P_ENGINE,)))
-        assert (t.outcome, t.error) == (Outcome.LOST, "P is gone; D ended the request: finished_aborted")
+        assembler = assembled(said)
+        assert the_transfer(assembler).outcome is Outcome.ABORTED
+        assembler.heard(P_ENGINE, ms(p_heard_last))
+        assembler.rings(RingState(o, o.engine_id != P_ENGINE) for o in ORIGINS)
+        t = the_transfer(assembler)
+        assert t.outcome is outcome
+        if outcome is Outcome.LOST:
+            assert t.error == "P is gone; D ended the request: finished_aborted"
+
+    def test_an_aborted_request_that_p_never_had_is_not_lost_with_p(self):
+        said = [
+            (D_SCHEDULER, ev.RegistrationStaged(ms(10), "cmpl-r-bbbbbbbb", P_ENGINE)),
+            (D_SCHEDULER, ev.RequestEnded(ms(25), "cmpl-r-bbbbbbbb", "finished_aborted")),
+        ]
+        assert the_transfer(assembled(said, gone=(P_ENGINE,))).outcome is Outcome.ABORTED
+
+    @pytest.mark.parametrize(
+        ("event", "outcome"),
+        [
+            (ev.TransferFailed(ms(26), "cmpl-r-aaaaaaaa", 1, "transfer_failed", "ERR"), Outcome.FAILED),
+            (ev.NothingToPush(ms(26), "cmpl-r-aaaaaaaa"), Outcome.NOTHING_TO_PUSH),
+            (ev.LeaseExpired(ms(26), "cmpl-r-aaaaaaaa"), Outcome.EXPIRED),
+        ],
+    )
+    def test_that_the_client_gave_up_later_does_not_hide_what_went_wrong(self, event, outcome):
+        said = [*until(delivered(), ev.SubmitStarted), (P_WORKER, event)]
+        gave_up = (D_SCHEDULER, ev.RequestEnded(ms(9000), "cmpl-r-bbbbbbbb", "finished_aborted"))
+        assert the_transfer(assembled([*said, gave_up])).outcome is outcome
+
+    def test_an_abort_keeps_the_text_of_a_failed_registration(self):
+        d = "cmpl-r-bbbbbbbb"
+        said = until(delivered(), ev.RegistrationSent)
+        said.append(
+            (D_WORKER, ev.RegistrationFailed(ms(15), d, 0, 0, True, "push_reg_notif_failed", "no route"))
+        )
+        said.append((D_SCHEDULER, ev.RequestEnded(ms(25), d, "finished_aborted")))
+        t = the_transfer(assembled(said))
+        assert t.error == "D ended the request: finished_aborted, after push_reg_notif_failed: no route"
 
     def test_what_was_delivered_before_the_engine_went_stays_delivered(self):
         assert the_transfer(assembled(delivered(), gone=(P_ENGINE,))).outcome is Outcome.DELIVERED
@@ -418,6 +456,38 @@ class TestClosing:
         assembler.feed(D_SCHEDULER, ev.RegistrationStaged(ms(9000), "cmpl-r-bbbbbbbb", P_ENGINE))
         assert [t.outcome for t in assembler.open_transfers()] == [Outcome.WAITING]
 
+    def test_what_is_said_again_for_hours_is_counted_once(self):
+        """vLLM's D holds the blocks of an aborted request for ever, and its recorder says so again and again."""
+        d = "cmpl-r-bbbbbbbb"
+        staged = (D_SCHEDULER, ev.RegistrationStaged(ms(10), d, P_ENGINE))
+        ended = (D_SCHEDULER, ev.RequestEnded(ms(25), d, "finished_aborted"))
+        assembler = assembled([staged, ended])
+        for second in range(1, 4000, 10):
+            assembler.close_ended(ms(second * 1000), ms(second * 1000 - 20))
+            for o, e in (staged, ended, *delivered(f"other-{second}", second * 1000)):
+                assembler.feed(o, e)
+        assert assembler.closed_by_outcome[Outcome.ABORTED] == 1
+        assert assembler.closed_by_outcome[Outcome.DELIVERED] > 300
+
+    def test_a_lost_transfer_of_one_observed_side_closes(self):
+        only_p = (P_SCHEDULER, P_WORKER)
+        assembler = assembled(until(only(delivered(), *only_p), ev.TransferDone), only_p, gone=(P_ENGINE,))
+        assembler.close_ended(ms(5000), ms(4980))
+        assert assembler.closed_by_outcome == {Outcome.LOST: 1}
+
+    def test_what_ended_while_recording_was_off_does_not_wait_for_ever(self):
+        assembler = assembled([*_p_waits(), *until(delivered("confirmed"), ev.BlocksStaged)])
+        assembler.close_ended(ms(60_000), ms(59_980))
+        for engine in (P_ENGINE, D_ENGINE):
+            assembler.gap_ended(engine, ms(60_000))
+        assembler.close_ended(ms(61_000), ms(60_980))
+        for o, e in until(delivered("confirmed"), ev.BlocksStaged):
+            assembler.feed(o, e)  # said again
+        assembler.close_ended(ms(80_000), ms(79_980))
+        assert [t.base_id for t in assembler.open_transfers()] == ["confirmed"]
+        (unseen,) = assembler.recent
+        assert (unseen.outcome, unseen.error) == (Outcome.UNSEEN, "it ended while recording was off")
+
     def test_one_side_closes_after_its_lease(self):
         assembler = assembled(only(delivered(), P_SCHEDULER, P_WORKER), (P_SCHEDULER, P_WORKER))
         assembler.close_ended(ms(30_000), ms(29_980))
@@ -440,3 +510,84 @@ class TestClosing:
             assembler.feed(D_SCHEDULER, ev.RegistrationStaged(ms(1), f"{name}-bbbbbbbb", P_ENGINE))
         assert sorted(t.base_id for t in assembler.open_transfers()) == ["a", "b", "c"]
         assert assembler.evicted == 1
+
+
+class TestPull:
+    """D reads: no registration, no rendezvous; D says by itself which of P's requests it reads."""
+
+    P, D = "cmpl-p-0-aaaaaaaa", "cmpl-d-0-bbbbbbbb"
+
+    def said(self):
+        p, d = self.P, self.D
+        return [
+            (P_SCHEDULER, ev.RequestArrived(ms(0), p, "prefill")),
+            (P_SCHEDULER, ev.PrefillScheduled(ms(1), p, 100)),
+            (P_SCHEDULER, ev.BlocksStaged(ms(20), p, 4, 100, 30.0)),
+            (P_SCHEDULER, ev.RequestEnded(ms(20), p, "finished_length_capped")),
+            (D_SCHEDULER, ev.RequestArrived(ms(25), d, "decode", P_ENGINE, p)),
+            (D_SCHEDULER, ev.ReadStaged(ms(27), d, P_ENGINE, 1, 1, 100, 4)),
+            (D_WORKER, ev.ReadHandedOff(ms(28), d)),
+            (D_WORKER, ev.TransferDeferred(ms(28.5), d, P_ENGINE)),
+            (D_WORKER, ev.TransferResumed(ms(30), d)),
+            (D_WORKER, ev.DescriptorsStarted(ms(31), d, 1, 0, P_ENGINE, p)),
+            (D_WORKER, ev.DescriptorsBuilt(ms(32), d, 1, 8)),
+            (D_WORKER, ev.SubmitStarted(ms(32), d, 1)),
+            (D_WORKER, ev.Submitted(ms(33), d, 1, "PROC")),
+            (P_WORKER, ev.NotificationDrained(ms(36), p, D_WORKER.nixl_agent, 1)),
+            (P_WORKER, ev.NotificationCounted(ms(36), p, 1, 1, 1)),
+            (P_SCHEDULER, ev.SendFinished(ms(37), p)),
+            (D_WORKER, ev.TransferDone(ms(38), d, 1, 4096, 2, 100, 900)),
+            (D_WORKER, ev.ReceiveDone(ms(38), d)),
+            (D_SCHEDULER, ev.ReceiveFinished(ms(39), d)),
+            (D_SCHEDULER, ev.DecodeScheduled(ms(40), d)),
+        ]
+
+    def test_ids_that_share_no_base_are_one_transfer(self):
+        t = the_transfer(assembled(self.said()))
+        assert (t.mode, t.outcome, t.tentative) == ("pull", Outcome.DELIVERED, False)
+        assert (t.p_request, t.d_request) == (self.P, self.D)
+        assert (t.num_bytes, t.descriptors, t.descriptors_merged) == (4096, 8, 2)
+        assert (t.ranks_done, t.ranks) == (1, 1)
+
+    def test_its_stages_follow_each_other(self):
+        t = the_transfer(assembled(self.said()))
+        assert times(t) == {
+            Stage.RELAY: 5,
+            Stage.ALLOCATION: 2,
+            Stage.HANDOFF: 1,
+            Stage.HANDSHAKE: 1.5,
+            Stage.DESCRIPTORS: 1,
+            Stage.SUBMIT: 1,
+            Stage.WIRE: 6,
+            Stage.WAKE: 2,
+        }
+        assert t.exposed_ns == 20e6
+        assert t.hidden_ns is None
+        assert sum(s.seconds or 0 for s in t.path) == pytest.approx(0.0185), "1.5 ms are nobody's"
+
+    @given(seed=st.randoms(use_true_random=False))
+    @settings(max_examples=60, deadline=None)
+    def test_in_any_order(self, seed):
+        said = self.said()
+        expected = assembled(said).open_transfers()
+        seed.shuffle(said)
+        assert assembled(said).open_transfers() == expected
+
+    def test_a_read_under_way(self):
+        t = the_transfer(assembled(until(self.said(), ev.NotificationDrained)))
+        assert (t.outcome, t.stage, t.mode) == (Outcome.MOVING, Stage.WIRE, "pull")
+
+    def test_a_read_that_waits_for_a_handshake(self):
+        t = the_transfer(assembled(until(self.said(), ev.TransferResumed)))
+        assert (t.outcome, t.stage) == (Outcome.WAITING, Stage.HANDSHAKE)
+        assert t.waits == "D waits for its handshake with P"
+
+    def test_p_waits_for_d_to_read(self):
+        pull = tuple(msgspec.structs.replace(o, mode="pull") for o in ORIGINS)
+        said = [
+            (pull[ORIGINS.index(o)], e)
+            for o, e in until(self.said(), ev.ReadStaged)
+            if o in (P_SCHEDULER, P_WORKER)
+        ]
+        t = the_transfer(assembled(said, pull))
+        assert (t.outcome, t.waits, t.mode) == (Outcome.WAITING, "P waits for D to read", "pull")

@@ -149,3 +149,28 @@ def test_a_reader_that_comes_after_two_wraps_still_learns_what_is_open(tmp_path,
     assert first in events
     late.close()
     recorder.close()
+
+
+def test_what_ended_meanwhile_is_not_said_again(recorder, clock):
+    for n in range(20):
+        recorder.begin(n, ev.BlocksPickedUp(clock.t, f"p-{n}"))
+    clock.t += SAY_AGAIN_NS + SECOND
+    recorder.step()  # finds what is due
+    recorder.step()  # says eight
+    for n in range(20):
+        recorder.end(n)
+    recorder.step()
+    assert len(of(ev.BlocksPickedUp, recorder)) == 28
+
+
+def test_when_it_is_switched_on_it_says_at_once_what_is_open(recorder, clock):
+    switch = recorder.path.parent / SWITCH_NAME
+    switch.touch()
+    clock.t += SECOND
+    recorder.step()
+    recorder.begin("k", ev.BlocksPickedUp(clock.t, "begun unseen"))
+    switch.unlink()
+    for _ in range(3):
+        clock.t += SECOND
+        recorder.step()
+    assert "begun unseen" in {e.request_id for e in of(ev.BlocksPickedUp, recorder)}

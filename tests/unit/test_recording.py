@@ -115,3 +115,22 @@ def test_rings_that_come_and_go_are_followed(tmp_path):
     source.close()
     a.close()
     b.close()
+
+
+def test_losing_sight_of_the_folder_for_a_while_reads_nothing_twice(tmp_path):
+    folder = tmp_path / "rings"
+    recorder = Recorder(folder, P_WORKER)
+    source = RingsSource(folder)
+    recorder.record(ev.BlocksPickedUp(1, "a"))
+    assert len(source.poll().events) == 1
+    folder.chmod(0o777)
+    source._scan_due = 0
+    recorder.record(ev.BlocksPickedUp(2, "b"))
+    blinded = source.poll()
+    assert "can be written by other users" in blinded.notices[0]
+    assert len(blinded.events) == 1, "a ring that is open can still be read"
+    folder.chmod(0o700)
+    source._scan_due = 0
+    assert source.poll().events == []
+    source.close()
+    recorder.close()

@@ -93,7 +93,7 @@ class TestReading:
         write(writer, *range(3 * SLOTS))
         late = RingReader(writer.path)
         assert numbers(late.poll(0)) == list(range(2 * SLOTS, 3 * SLOTS))
-        assert late.lost == 0, "what was gone before it came is not its loss"
+        assert (late.lost, late.forgotten) == (0, 2 * SLOTS), "what was gone before it came is not its loss"
         late.close()
 
     def test_a_reader_that_was_lapped_counts_what_it_missed(self, writer, reader):
@@ -193,6 +193,13 @@ class TestDamage:
         with pytest.raises(RingError, match=says):
             RingReader(writer.path)
 
+    def test_a_folder_or_a_pipe_in_place_of_a_ring(self, tmp_path):
+        (tmp_path / "folder.ring").mkdir()
+        os.mkfifo(tmp_path / "pipe.ring")
+        for name in ("folder.ring", "pipe.ring"):
+            with pytest.raises(RingError, match="expected a pushscope ring"):
+                RingReader(tmp_path / name)
+
     def test_an_empty_file_is_one_clear_sentence(self, tmp_path):
         path = tmp_path / "x.ring"
         path.touch()
@@ -268,6 +275,18 @@ class TestFolder:
         folder.chmod(0o777)
         with pytest.raises(RingError, match="can be written by other users"), opened_folder(folder):
             pass
+
+    def test_a_folder_that_is_there_keeps_its_mode(self, tmp_path):
+        """It may be /tmp: a folder of everybody's is refused, not taken away from them."""
+        shared = tmp_path / "shared"
+        shared.mkdir()
+        shared.chmod(0o1777)
+        with pytest.raises(RingError, match="can be written by other users"):
+            RingWriter(shared, P_WORKER, num_bytes=SMALL)
+        assert shared.stat().st_mode & 0o7777 == 0o1777
+        shared.chmod(0o755)
+        RingWriter(shared, P_WORKER, num_bytes=SMALL).close()
+        assert shared.stat().st_mode & 0o7777 == 0o755
 
     def test_a_missing_folder_says_what_to_do(self, tmp_path):
         with (

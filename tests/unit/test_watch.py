@@ -1,5 +1,7 @@
 """The snapshot: what is so now, and what its reader must know."""
 
+import msgspec
+
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.transfer import Outcome
 from pushscope.telemetry.watch import Watcher
@@ -85,6 +87,27 @@ def test_a_clean_shutdown_is_called_that():
 def test_one_side_alone_says_so():
     s = watched(reading([], 0, (P_SCHEDULER, P_WORKER))).snapshot()
     assert s.notices == ("one-sided: only P is observed, what D does is not known",)
+
+
+def test_a_snapshot_is_never_older_than_what_it_shows():
+    s = watched(reading(until(delivered(), ev.Submitted), 5)).snapshot()
+    assert s.taken_ns >= s.in_flight[0].since_ns
+
+
+def test_what_was_overwritten_before_the_reader_came_is_said():
+    r = reading(delivered(), 60)
+    rings = tuple(msgspec.structs.replace(state, forgotten=10) for state in r.rings)
+    s = watched(msgspec.structs.replace(r, rings=rings)).snapshot()
+    assert any(n.startswith("P1: 20 events were overwritten before this reader came") for n in s.notices)
+    assert s.totals.events_lost == 0
+
+
+def test_an_engine_that_is_long_gone_leaves_the_screen():
+    said = [(o, ev.EngineDown(ms(70))) for o in (P_SCHEDULER, P_WORKER)]
+    watcher = watched(
+        reading(delivered() + said, 80, gone=(P_ENGINE,)), reading([], 700_000, gone=(P_ENGINE,))
+    )
+    assert [e.name for e in watcher.snapshot().engines] == ["D1"]
 
 
 def test_nothing_found_says_so():
