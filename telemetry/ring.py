@@ -117,9 +117,9 @@ def _make(folder: Path, group: str | None) -> bool:
     be everybody's."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        return False
+        if folder.is_symlink() or folder.exists():
+            return False
+        folder.mkdir(mode=0o700, exist_ok=True)  # another engine may come first
     except OSError as e:
         raise RingError(
             f"cannot make the ring folder {folder}: {e.strerror}; set PUSHSCOPE_DIR to a folder that this user "

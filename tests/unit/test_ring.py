@@ -288,6 +288,11 @@ class TestFolder:
         RingWriter(shared, P_WORKER, num_bytes=SMALL).close()
         assert shared.stat().st_mode & 0o7777 == 0o755
 
+    def test_a_folder_below_a_file_cannot_be_made(self, tmp_path):
+        (tmp_path / "file").touch()
+        with pytest.raises(RingError, match="cannot make the ring folder"):
+            RingWriter(tmp_path / "file" / "rings", P_WORKER, num_bytes=SMALL)
+
     def test_a_missing_folder_says_what_to_do(self, tmp_path):
         with (
             pytest.raises(RingError, match="start an engine with"),
