@@ -64,6 +64,11 @@ class EngineSpec:
         side_channel = self.side_channel_port or (free_ports(self.tensor_parallel_size) if self.role else 0)
         return replace(self, http_port=http, side_channel_port=side_channel)
 
+    @property
+    def separate_workers(self) -> bool:
+        """Whether each rank's worker is a process apart from the engine core."""
+        return self.tensor_parallel_size > 1 if self.multiprocessing is None else self.multiprocessing
+
     def kv_transfer_config(self) -> dict[str, Any] | None:
         """The value of ``--kv-transfer-config``; None without a role.
 
@@ -91,7 +96,7 @@ class EngineSpec:
             str(self.kv_cache_bytes),
         ]
         arguments += ["--tensor-parallel-size", str(self.tensor_parallel_size)]
-        if not (self.tensor_parallel_size > 1 if self.multiprocessing is None else self.multiprocessing):
+        if not self.separate_workers:
             arguments += ["--distributed-executor-backend", "uni"]
         if config := self.kv_transfer_config():
             arguments += ["--kv-transfer-config", json.dumps(config)]
@@ -100,6 +105,8 @@ class EngineSpec:
     def environment(self) -> dict[str, str]:
         """The whole environment of the engine's processes."""
         env = engine_environment(cured=self.cured)
+        # With "1" (vLLM's default) the CPU platform turns the uni executor into mp (platforms/cpu.py).
+        env["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1" if self.separate_workers else "0"
         if self.role is not None:
             env["VLLM_NIXL_SIDE_CHANNEL_HOST"] = HOST
             env["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(self.side_channel_port)

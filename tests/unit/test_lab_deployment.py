@@ -289,3 +289,11 @@ def test_a_second_lab_in_one_folder_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["up", "--dir", str(tmp_path)])
     assert result.exit_code == 2
     assert f"found one (process {me.pid})" in result.stderr
+
+
+@pytest.mark.parametrize(("ranks", "asked", "separate"), [(1, None, False), (2, None, True), (1, True, True)])
+def test_with_one_rank_the_worker_shares_the_engine_cores_process(ranks, asked, separate) -> None:
+    spec = EngineSpec("P1", "prefill", tensor_parallel_size=ranks, multiprocessing=asked)
+    assert spec.separate_workers is separate
+    assert ("uni" in spec.arguments(Path("model"))) is not separate
+    assert spec.environment()["VLLM_ENABLE_V1_MULTIPROCESSING"] == ("1" if separate else "0")
