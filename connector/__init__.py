@@ -12,7 +12,7 @@ from typing import Any
 
 _PLAIN = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
 
-__all__ = ["NixlPushConnector"]
+__all__ = ["NixlConnector", "NixlPullConnector", "NixlPushConnector"]
 
 
 def __getattr__(name: str) -> Any:

@@ -176,7 +176,7 @@ class TestServing:
         one_more_step = completion_body([5, 6, 7], 1, stream=False)
         httpx.post(f"{url}/v1/completions", json=one_more_step, timeout=30).raise_for_status()
         time.sleep(0.5)
-        theirs = _samples(httpx.get(f"{url}/metrics", timeout=10).text)
+        theirs = samples(httpx.get(f"{url}/metrics", timeout=10).text)
         _, ours = settled(rings)
         assert ours.totals.writes == theirs["vllm:nixl_xfer_time_seconds_count"] > 10
         assert ours.totals.write_bytes == theirs["vllm:nixl_bytes_transferred_sum"] > 0
@@ -235,7 +235,7 @@ class TestServing:
         assert bases.issuperset(base(r) for r in seen)
 
 
-def _samples(exposition: str) -> dict[str, float]:
+def samples(exposition: str) -> dict[str, float]:
     """Name -> value, summed over label sets."""
     found: Counter[str] = Counter()
     for line in exposition.splitlines():
