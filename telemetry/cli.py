@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import signal
 import sys
 import threading
@@ -53,9 +55,40 @@ def sentences() -> Iterator[None]:
     """Turns an error that is a sentence into just that sentence, and exit code 2."""
     try:
         yield
+    except BrokenPipeError:  # of stdout: whoever reads it has seen enough
+        raise typer.Exit(0) from None
     except PushscopeError as e:
         Console(stderr=True).print(Text(f"pushscope: {e}"), soft_wrap=True)
         raise typer.Exit(2) from None
+
+
+def print_out(render: Callable[[Console], None]) -> None:
+    """Print what ``render`` draws, as wide as the terminal (80 columns in a pipe; COLUMNS overrides)."""
+    console = Console()
+    with console.capture() as drawn:
+        render(console)
+    write_out(drawn.get())
+
+
+def write_out(out: str | bytes) -> None:
+    """Write to stdout, now. What stdout's encoding lacks (a dot or an ellipsis in ASCII) is a question mark.
+
+    Raises BrokenPipeError, or PushscopeError if it cannot be written otherwise.
+    """
+    try:
+        if isinstance(out, bytes):
+            sys.stdout.buffer.write(out)
+        else:
+            if isinstance(sys.stdout, io.TextIOWrapper):
+                sys.stdout.reconfigure(errors="replace")
+            sys.stdout.write(out)
+        sys.stdout.flush()
+    except OSError as e:
+        # Python flushes what is left at exit, and would complain once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(e, BrokenPipeError):
+            raise
+        raise PushscopeError(f"cannot write the output: {e.strerror}") from e
 
 
 @contextmanager
