@@ -81,7 +81,9 @@ def demo(
             raise PushscopeError(str(e)) from e
         except (KeyboardInterrupt, SystemExit) as e:
             console.print("Interrupted; nothing is left running.")
-            raise typer.Exit(e.code if isinstance(e, SystemExit) and isinstance(e.code, int) else 130) from None
+            raise typer.Exit(
+                e.code if isinstance(e, SystemExit) and isinstance(e.code, int) else 130
+            ) from None
     for complaint in complaints:
         Console(stderr=True).print(Text(f"pushscope: {complaint}"), soft_wrap=True)
     raise typer.Exit(1 if complaints else 0)

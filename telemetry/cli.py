@@ -58,31 +58,41 @@ def sentences() -> Iterator[None]:
     except BrokenPipeError:  # of stdout: whoever reads it has seen enough
         raise typer.Exit(0) from None
     except PushscopeError as e:
-        Console(stderr=True).print(Text(f"pushscope: {e}"), soft_wrap=True)
+        say(str(e))
         raise typer.Exit(2) from None
 
 
+def say(sentence: str) -> None:
+    """A sentence on stderr, in one line, with nothing in it that a terminal would obey."""
+    Console(stderr=True).print(Text(f"pushscope: {clean(sentence)}"), soft_wrap=True)
+
+
 def print_out(render: Callable[[Console], None]) -> None:
-    """Print what ``render`` draws, as wide as the terminal (80 columns in a pipe; COLUMNS overrides)."""
-    console = Console()
-    with console.capture() as drawn:
-        render(console)
-    write_out(drawn.get())
+    """Print what ``render`` draws, as wide as the terminal (80 columns in a pipe; COLUMNS overrides).
 
-
-def write_out(out: str | bytes) -> None:
-    """Write to stdout, now. What stdout's encoding lacks (a dot or an ellipsis in ASCII) is a question mark.
-
-    Raises BrokenPipeError, or PushscopeError if it cannot be written otherwise.
+    What stdout's encoding lacks (a dot or an ellipsis in ASCII) is a question mark. Raises as ``write_out``.
     """
-    try:
-        if isinstance(out, bytes):
-            sys.stdout.buffer.write(out)
-        else:
-            if isinstance(sys.stdout, io.TextIOWrapper):
-                sys.stdout.reconfigure(errors="replace")
-            sys.stdout.write(out)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    with _stdout_errors():
+        console = Console()
+        with console.capture() as drawn:
+            render(console)
+        sys.stdout.write(drawn.get())
         sys.stdout.flush()
+
+
+def write_out(out: bytes) -> None:
+    """Write to stdout, now. Raises BrokenPipeError, or PushscopeError if it cannot be written otherwise."""
+    with _stdout_errors():
+        sys.stdout.buffer.write(out)
+        sys.stdout.flush()
+
+
+@contextmanager
+def _stdout_errors() -> Iterator[None]:
+    try:
+        yield
     except OSError as e:
         # Python flushes what is left at exit, and would complain once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -198,9 +208,10 @@ def doctor(
 ) -> None:
     """Check what pushscope needs on this host. Exit status 1 if something is wrong."""
     checks = examine(rings or default_folder())
-    if as_json:
-        typer.echo(msgspec.json.encode(checks).decode())
-    else:
-        for check in checks:
-            typer.echo(f"{_SIGNS[check.ok]}  {check.subject}: {clean(check.finding)}")
+    with sentences():
+        if as_json:
+            write_out(msgspec.json.encode(checks) + b"\n")
+        else:
+            lines = [f"{_SIGNS[check.ok]}  {check.subject}: {clean(check.finding)}" for check in checks]
+            print_out(lambda console: console.print(Text("\n".join(lines)), soft_wrap=True))
     raise typer.Exit(1 if any(check.ok is False for check in checks) else 0)

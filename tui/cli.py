@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from pushscope.telemetry.cli import Replay, RingFolder, print_out, write_out
+from pushscope.telemetry.cli import Replay, RingFolder, print_out, say, write_out
 from pushscope.tui.feed import SnapshotSource
 
 OpenSource = Callable[[Path | None, bool, Path | None], AbstractContextManager[SnapshotSource]]
@@ -112,5 +111,5 @@ def _print_json(snapshots: SnapshotSource, refresh: float | None) -> None:
 
 
 def _complain(sentence: str) -> int:
-    Console(stderr=True, highlight=False).print(f"pushscope: {sentence}", markup=False, soft_wrap=True)
+    say(sentence)
     return CANNOT_TELL
