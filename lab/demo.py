@@ -25,7 +25,7 @@ from pushscope.lab.load import LoadPlan, ServerTarget, run_load
 from pushscope.lab.prompts import parse_token_count
 from pushscope.lab.readiness import StartError
 from pushscope.lab.results import RequestResult, summarise, summary_text
-from pushscope.lab.signals import exit_on_sigterm
+from pushscope.lab.signals import exit_on_sigterm, interrupted_status
 from pushscope.lab.spec import prefill_decode
 from pushscope.lab.up import LabError, LabPlan, lab
 from pushscope.telemetry.cli import POLL_S, sentences
@@ -81,9 +81,7 @@ def demo(
             raise PushscopeError(str(e)) from e
         except (KeyboardInterrupt, SystemExit) as e:
             console.print("Interrupted; nothing is left running.")
-            raise typer.Exit(
-                e.code if isinstance(e, SystemExit) and isinstance(e.code, int) else 130
-            ) from None
+            raise typer.Exit(interrupted_status(e)) from None
     for complaint in complaints:
         Console(stderr=True).print(Text(f"pushscope: {complaint}"), soft_wrap=True)
     raise typer.Exit(1 if complaints else 0)
