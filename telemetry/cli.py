@@ -184,7 +184,10 @@ class Switch(StrEnum):
 
 
 def recording(to: Annotated[Switch, typer.Argument(help="on or off")], rings: RingFolder = None) -> None:
-    """Switch recording on or off in all engines that use the ring folder; they notice within a second."""
+    """Switch recording on or off in all engines that use the ring folder.
+
+    An engine looks at its next step, at most once a second; one without requests notices when it has some.
+    """
     folder = rings or default_folder()
     flag = folder / SWITCH_NAME
     with sentences(), opened_folder(folder):

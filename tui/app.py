@@ -244,7 +244,7 @@ class TopApp(App[None]):
         if shown is not None:
             self._put("#totals", header.flow(header.totals_pieces(shown.totals), width, colour=colour))
             # One column less: the scrollbar, if the engines need one.
-            engines = header.engine_pieces(shown.engines)
+            engines = header.engine_pieces(shown.engines, shown.taken_ns)
             self._put("#engine-lines", header.flow(engines, width - 1, colour=colour))
         notices = self._notices()
         self._main.set_class(bool(notices), "noticed")
