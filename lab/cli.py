@@ -23,8 +23,8 @@ from pushscope.lab.prompts import ARRIVALS, parse_token_count
 from pushscope.lab.readiness import StartError
 from pushscope.lab.results import RequestResult, summarise, summary_text
 from pushscope.lab.router import RouterSpec
-from pushscope.lab.signals import exit_on_sigterm
-from pushscope.lab.spec import prefill_decode
+from pushscope.lab.signals import exit_on_sigterm, interrupted_status
+from pushscope.lab.spec import check_block_size, check_connector, prefill_decode
 from pushscope.lab.state import NoLabError, find_lab
 from pushscope.lab.up import LabError, LabPlan, lab, watch_until_interrupted
 
@@ -93,11 +93,19 @@ def up(
     plain: Annotated[
         bool, typer.Option("--plain", help="Start each engine as a user would; slower, nothing shared.")
     ] = False,
+    keep_going: Annotated[
+        bool,
+        typer.Option("--keep-going", help="When an engine ends by itself, say so and keep the others up."),
+    ] = False,
     engine_arg: Annotated[
         list[str] | None, typer.Option(help="Argument for every engine, as --engine-arg=--max-num-seqs=8.")
     ] = None,
 ) -> None:
-    """Start engines and router, and run until Ctrl-C or SIGTERM."""
+    """Start engines and router, and run until Ctrl-C or SIGTERM, or until an engine ends by itself."""
+    with _clear_errors():
+        check_block_size(block_size)
+        if instrument:
+            check_connector(connector)
     specs = prefill_decode(
         prefill,
         decode,
@@ -118,6 +126,10 @@ def up(
     )
     console = Console()
     started = False
+
+    def say(sentence: str) -> None:
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
     try:
         with (
             _clear_errors(),
@@ -128,10 +140,10 @@ def up(
             display.finish()
             started = True
             _say_ready(console, deployment)
-            watch_until_interrupted(deployment)
-    except (KeyboardInterrupt, SystemExit):
+            watch_until_interrupted(deployment, on_ended=say if keep_going else None)
+    except (KeyboardInterrupt, SystemExit) as end:
         console.print("The lab is down." if started else "The lab was not started; nothing is left running.")
-        raise typer.Exit(0 if started else 130) from None
+        raise typer.Exit(0 if started else interrupted_status(end)) from None
 
 
 def _say_ready(console: Console, deployment: Deployment) -> None:
@@ -158,7 +170,11 @@ def load(
     stream: Annotated[bool, typer.Option(help="Stream the answers; without, TTFT isn't known.")] = True,
     direct: Annotated[
         str | None,
-        typer.Option(metavar="ORDER", help=f"Send both legs without the router: {', '.join(ORDERS)}."),
+        typer.Option(
+            metavar="ORDER",
+            help=f"Send both legs without the router: {', '.join(ORDERS)}. All but p-first and only-p send "
+            "1 request more for each P, through both engines, to learn its engine id.",
+        ),
     ] = None,
     trace: Annotated[bool, typer.Option(help="Send a traceparent of its own with each request.")] = True,
     delay: Annotated[float, typer.Option(help="With --direct: seconds before the second leg.")] = 0.0,
@@ -213,7 +229,8 @@ def load(
                 trace=trace,
             )
         results = _run(plan, target)
-    summary = summarise(results, seed=plan.seed)
+    num_learning = target.num_learning if isinstance(target, DirectTarget) else 0
+    summary = summarise(results, seed=plan.seed, num_learning=num_learning)
     if json:
         typer.echo(msgspec.json.encode({"summary": summary, "results": results}).decode())
     else:
@@ -272,5 +289,8 @@ def _clear_errors() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError, ImportError, StartError, LabError, NoLabError) as error:
-        _errors.print(str(error), markup=False, highlight=False, soft_wrap=True)
+        sentence = str(error)
+        if isinstance(error, OSError) and error.filename is not None:  # one that the system made
+            sentence = f"Cannot use {error.filename}: {error.strerror}."
+        _errors.print(sentence, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None

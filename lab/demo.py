@@ -25,7 +25,7 @@ from pushscope.lab.load import LoadPlan, ServerTarget, run_load
 from pushscope.lab.prompts import parse_token_count
 from pushscope.lab.readiness import StartError
 from pushscope.lab.results import RequestResult, summarise, summary_text
-from pushscope.lab.signals import exit_on_sigterm
+from pushscope.lab.signals import exit_on_sigterm, interrupted_status
 from pushscope.lab.spec import prefill_decode
 from pushscope.lab.up import LabError, LabPlan, lab
 from pushscope.telemetry.cli import POLL_S, sentences
@@ -79,9 +79,9 @@ def demo(
             complaints = _demo(load, console, on_screen=on_screen)
         except (StartError, LabError, ValueError, OSError) as e:
             raise PushscopeError(str(e)) from e
-        except (KeyboardInterrupt, SystemExit):
+        except (KeyboardInterrupt, SystemExit) as e:
             console.print("Interrupted; nothing is left running.")
-            raise typer.Exit(130) from None
+            raise typer.Exit(interrupted_status(e)) from None
     for complaint in complaints:
         Console(stderr=True).print(Text(f"pushscope: {complaint}"), soft_wrap=True)
     raise typer.Exit(1 if complaints else 0)
@@ -123,7 +123,7 @@ def _load(plan: LoadPlan, deployment: Deployment, console: Console) -> list[Requ
 
 def _load_behind_the_screen(plan: LoadPlan, deployment: Deployment, rings: Path) -> list[RequestResult]:
     """Load until the user has seen enough; the requests that were answered by then."""
-    from pushscope.tui.app import TopApp  # noqa: PLC0415 - Textual takes time that others needn't spend
+    from pushscope.tui.app import TopApp, run_screen  # noqa: PLC0415 - Textual takes time that others needn't spend
 
     results: list[RequestResult] = []
     loop = asyncio.new_event_loop()
@@ -137,11 +137,13 @@ def _load_behind_the_screen(plan: LoadPlan, deployment: Deployment, rings: Path)
     thread = threading.Thread(target=load, name="load", daemon=True)
     thread.start()
     with snapshots(None, False, rings) as source:
-        TopApp(source, 0.5, "the demo's engines").run()
+        status = run_screen(TopApp(source, 0.5, "the demo's engines"))
     answered = list(results)
     with contextlib.suppress(RuntimeError):  # it has come to its end by itself
         loop.call_soon_threadsafe(task.cancel)
     thread.join(_SETTLE_S)
+    if status:
+        raise SystemExit(status)
     return answered
 
 
@@ -191,7 +193,10 @@ def complaints_of(
     results: Sequence[RequestResult], transfers: Sequence[Transfer], snapshot: Snapshot
 ) -> list[str]:
     """What went wrong, a sentence each: failed requests, and transfers that were not seen whole."""
-    found = [f"request {r.request_id} failed: {r.error}" for r in results if not r.ok]
+    # A request that was never answered may have got no id.
+    found = [
+        f"request {r.request_id or f'number {r.index + 1}'} failed: {r.error}" for r in results if not r.ok
+    ]
     by_base: dict[str, list[Transfer]] = {}
     for transfer in transfers:
         by_base.setdefault(transfer.base_id, []).append(transfer)

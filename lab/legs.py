@@ -12,7 +12,7 @@ import asyncio
 import secrets
 import time
 import uuid
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -165,6 +165,8 @@ class DirectTarget:
     same_id: bool = True
     transfer_id: bool = False
     trace: bool = True
+    num_learning: int = 0
+    """Requests sent so far to learn a P's engine id, besides those of the load."""
     _peers: dict[str, PrefillPeer] = field(default_factory=dict)
     _learning: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
@@ -178,6 +180,7 @@ class DirectTarget:
         """
         async with self._lock():
             if prefill not in self._peers:
+                self.num_learning += 1
                 request_id = f"learn-{uuid.uuid4().hex}"
                 request = LoadRequest(0, make_prompt(0, secrets.randbits(32), 64), 1, stream=False)
                 first = await _send(client, prefill_leg(prefill, request, request_id))
@@ -266,7 +269,8 @@ class DirectTarget:
             leg = d_leg(peer.decode_params(pair.request_id))
             decode = _send(client, leg, pair.traceparent, answer)
             delay_s = self.delay_s if self.order == "d-first" else 0.0
-            await _together(decode, _after(delay_s, _send(client, p_leg, pair.traceparent)))
+            prefill = _after(delay_s, lambda: _send(client, p_leg, pair.traceparent))
+            await _together(decode, prefill)
 
 
 async def _send(
@@ -279,9 +283,9 @@ async def _send(
     return await complete(client, leg.url, leg.body, headers=headers, answer=answer)
 
 
-async def _after(delay_s: float, leg: Awaitable[Answer]) -> Answer:
+async def _after(delay_s: float, send: Callable[[], Awaitable[Answer]]) -> Answer:
     await asyncio.sleep(delay_s)
-    return await leg
+    return await send()
 
 
 async def _together(*legs: Coroutine[Any, Any, Answer]) -> None:

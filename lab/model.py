@@ -41,15 +41,23 @@ def make_model(
     The same arguments give the same weights. One token's KV takes ``2 * layers * kv_heads * head_dim``
     numbers.
 
-    Raises ImportError without torch and transformers, FileExistsError if ``directory`` holds anything else.
+    Raises ImportError without torch and transformers, FileExistsError if ``directory`` holds anything else,
+    another OSError if it can't be made.
     """
-    if directory.exists() and any(directory.iterdir()) and not is_model(directory):
-        raise FileExistsError(
-            f"Expected {directory} to be empty or a model, found other files: name another folder."
-        )
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:
+        taken = directory.exists() and any(directory.iterdir()) and not is_model(directory)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    except OSError as error:
+        raise OSError(
+            f"Expected a place where the folder {directory} can be made, found none ({error.strerror}): "
+            "name another folder."
+        ) from error
+    try:
+        if taken:
+            raise FileExistsError(
+                f"Expected {directory} to be empty or a model, found other files: name another folder."
+            )
         vocab_size = _save_tokenizer(partial)
         _save_weights(
             partial,

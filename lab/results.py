@@ -60,6 +60,9 @@ class LoadSummary(msgspec.Struct, frozen=True, kw_only=True):
     errors: dict[str, int]
     """How many requests ended with each error."""
     seed: int
+    num_learning: int = 0
+    """Further requests, sent before those that are counted here to learn a P's engine id; each is a transfer
+    too."""
 
 
 def percentiles(values: Sequence[float]) -> Percentiles:
@@ -67,7 +70,7 @@ def percentiles(values: Sequence[float]) -> Percentiles:
     return Percentiles(percentile(values, 50), percentile(values, 90), percentile(values, 99))
 
 
-def summarise(results: Sequence[RequestResult], *, seed: int) -> LoadSummary:
+def summarise(results: Sequence[RequestResult], *, seed: int, num_learning: int = 0) -> LoadSummary:
     """Sum up a load. Its duration runs from the start of the load to the end of the last request."""
     done = [result for result in results if result.ok]
     duration_s = max((result.start_s + result.latency_s for result in results), default=0.0)
@@ -86,6 +89,7 @@ def summarise(results: Sequence[RequestResult], *, seed: int) -> LoadSummary:
         tpot_s=percentiles([result.tpot_s for result in done if result.tpot_s is not None]),
         errors=errors,
         seed=seed,
+        num_learning=num_learning,
     )
 
 
@@ -100,5 +104,8 @@ def summary_text(summary: LoadSummary) -> str:
         f"TTFT  p50 {duration(ttft.p50)}  p90 {duration(ttft.p90)}  p99 {duration(ttft.p99)}",
         f"TPOT  p50 {duration(tpot.p50)}  p90 {duration(tpot.p90)}",
     ]
+    if summary.num_learning:
+        requests = "request" if summary.num_learning == 1 else "requests"
+        lines.append(f"plus {summary.num_learning} {requests} to learn P's engine id, through both engines")
     lines += [f"{count} x {error}" for error, count in summary.errors.items()]
     return "\n".join(lines)

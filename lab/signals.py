@@ -28,5 +28,10 @@ def exit_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def interrupted_status(end: BaseException) -> int:
+    """The exit status of a command that Ctrl-C (130) or SIGTERM (143) ended."""
+    return end.code if isinstance(end, SystemExit) and isinstance(end.code, int) else 128 + signal.SIGINT
+
+
 def _leave(number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)

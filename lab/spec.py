@@ -14,6 +14,9 @@ from pushscope.lab.ports import free_ports
 HOST = "127.0.0.1"
 SERVED_MODEL_NAME = "lab"
 CONNECTOR_MODULE = "pushscope.connector"
+CONNECTORS = ("NixlPushConnector", "NixlPullConnector", "NixlConnector")
+"""Those that pushscope instruments."""
+_BLOCK_SIZE_STEP = 32
 
 Role = Literal["prefill", "decode", "both"]
 _KV_ROLES: Mapping[Role, str] = {"prefill": "kv_producer", "decode": "kv_consumer", "both": "kv_both"}
@@ -111,6 +114,23 @@ class EngineSpec:
             env["VLLM_NIXL_SIDE_CHANNEL_HOST"] = HOST
             env["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(self.side_channel_port)
         return env | dict(self.env)
+
+
+def check_block_size(tokens: int) -> None:
+    """Raises ValueError for one that vLLM refuses on CPU, which it does only when an engine has started."""
+    if tokens <= 0 or tokens % _BLOCK_SIZE_STEP:
+        raise ValueError(
+            f"Expected a block size that is a multiple of {_BLOCK_SIZE_STEP} tokens, found {tokens}."
+        )
+
+
+def check_connector(name: str) -> None:
+    """Raises ValueError for a connector that pushscope doesn't instrument."""
+    if name not in CONNECTORS:
+        raise ValueError(
+            f"Expected a connector that pushscope instruments ({', '.join(CONNECTORS)}), found {name!r}; "
+            "with --no-instrument it may be any of vLLM's."
+        )
 
 
 def prefill_decode(prefill: int = 1, decode: int = 1, **common: Any) -> list[EngineSpec]:

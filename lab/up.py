@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -123,15 +123,22 @@ def _make_model(model: Path, on_progress: OnProgress) -> None:
     on_progress(Progress("model", "ready", time.monotonic() - began))
 
 
-def watch_until_interrupted(deployment: Deployment) -> None:
+def watch_until_interrupted(deployment: Deployment, *, on_ended: Callable[[str], None] | None = None) -> None:
     """Sleep until Ctrl-C or SIGTERM.
 
-    Raises LabError when an engine or the router ends by itself.
+    Raises LabError when an engine or the router ends by itself; with ``on_ended``, which is given a sentence
+    about each, only when no engine is left.
     """
+    told: set[str] = set()
     while True:
-        if dead := deployment.dead():
+        dead = deployment.dead()
+        if dead and (on_ended is None or set(deployment.specs) <= set(dead)):
             logs = ", ".join(str(deployment.log(name)) for name in dead)
             raise LabError(
                 f"Expected {', '.join(dead)} to run, found that it ended: its log {logs} may say why."
             )
+        for name in dead:
+            if on_ended is not None and name not in told:
+                told.add(name)
+                on_ended(f"{name} has ended (its log: {deployment.log(name)}); the others stay up.")
         time.sleep(_WATCH_EVERY_S)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import signal
 import sys
 import threading
@@ -53,9 +55,50 @@ def sentences() -> Iterator[None]:
     """Turns an error that is a sentence into just that sentence, and exit code 2."""
     try:
         yield
+    except BrokenPipeError:  # of stdout: whoever reads it has seen enough
+        raise typer.Exit(0) from None
     except PushscopeError as e:
-        Console(stderr=True).print(Text(f"pushscope: {e}"), soft_wrap=True)
+        say(str(e))
         raise typer.Exit(2) from None
+
+
+def say(sentence: str) -> None:
+    """A sentence on stderr, in one line, with nothing in it that a terminal would obey."""
+    Console(stderr=True).print(Text(f"pushscope: {clean(sentence)}"), soft_wrap=True)
+
+
+def print_out(render: Callable[[Console], None]) -> None:
+    """Print what ``render`` draws, as wide as the terminal (80 columns in a pipe; COLUMNS overrides).
+
+    What stdout's encoding lacks (a dot or an ellipsis in ASCII) is a question mark. Raises as ``write_out``.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    with _stdout_errors():
+        console = Console()
+        with console.capture() as drawn:
+            render(console)
+        sys.stdout.write(drawn.get())
+        sys.stdout.flush()
+
+
+def write_out(out: bytes) -> None:
+    """Write to stdout, now. Raises BrokenPipeError, or PushscopeError if it cannot be written otherwise."""
+    with _stdout_errors():
+        sys.stdout.buffer.write(out)
+        sys.stdout.flush()
+
+
+@contextmanager
+def _stdout_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        # Python flushes what is left at exit, and would complain once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(e, BrokenPipeError):
+            raise
+        raise PushscopeError(f"cannot write the output: {e.strerror}") from e
 
 
 @contextmanager
@@ -141,7 +184,10 @@ class Switch(StrEnum):
 
 
 def recording(to: Annotated[Switch, typer.Argument(help="on or off")], rings: RingFolder = None) -> None:
-    """Switch recording on or off in all engines that use the ring folder; they notice within a second."""
+    """Switch recording on or off in all engines that use the ring folder.
+
+    An engine looks at its next step, at most once a second; one without requests notices when it has some.
+    """
     folder = rings or default_folder()
     flag = folder / SWITCH_NAME
     with sentences(), opened_folder(folder):
@@ -165,9 +211,10 @@ def doctor(
 ) -> None:
     """Check what pushscope needs on this host. Exit status 1 if something is wrong."""
     checks = examine(rings or default_folder())
-    if as_json:
-        typer.echo(msgspec.json.encode(checks).decode())
-    else:
-        for check in checks:
-            typer.echo(f"{_SIGNS[check.ok]}  {check.subject}: {clean(check.finding)}")
+    with sentences():
+        if as_json:
+            write_out(msgspec.json.encode(checks) + b"\n")
+        else:
+            lines = [f"{_SIGNS[check.ok]}  {check.subject}: {clean(check.finding)}" for check in checks]
+            print_out(lambda console: console.print(Text("\n".join(lines)), soft_wrap=True))
     raise typer.Exit(1 if any(check.ok is False for check in checks) else 0)

@@ -106,6 +106,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     stages: tuple[StageReport, ...] = ()
     ranks: tuple[RankReport, ...] = ()
     unobserved: tuple[Unobserved, ...] = ()
+    notices: tuple[str, ...] = ()
+    """What the reader of this report must know: an engine gone, one side only, a recording damaged ..."""
 
 
 def summarize(transfers: Iterable[Transfer]) -> Report:

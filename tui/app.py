@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import time
 from collections.abc import Callable
 
@@ -242,7 +244,7 @@ class TopApp(App[None]):
         if shown is not None:
             self._put("#totals", header.flow(header.totals_pieces(shown.totals), width, colour=colour))
             # One column less: the scrollbar, if the engines need one.
-            engines = header.engine_pieces(shown.engines)
+            engines = header.engine_pieces(shown.engines, shown.taken_ns)
             self._put("#engine-lines", header.flow(engines, width - 1, colour=colour))
         notices = self._notices()
         self._main.set_class(bool(notices), "noticed")
@@ -268,3 +270,22 @@ class TopApp(App[None]):
 
     def _put(self, selector: str, text: Text) -> None:
         self._main.query_one(selector, Static).update(text)
+
+
+def run_screen(app: TopApp) -> int:
+    """Run the app on the terminal and give its exit status: 0, or 143 after SIGTERM.
+
+    A process that SIGTERM ends by itself would leave the terminal without echo, and its mouse switched on.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        asyncio.run(_run_until_told(app))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return app.return_code or 0
+
+
+async def _run_until_told(app: TopApp) -> None:
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, app.exit, None, 128 + signal.SIGTERM)
+    await app.run_async()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -13,9 +11,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from pushscope.telemetry.cli import Replay, RingFolder
+from pushscope.telemetry.cli import Replay, RingFolder, print_out, say, write_out
 from pushscope.tui.feed import SnapshotSource
 
 OpenSource = Callable[[Path | None, bool, Path | None], AbstractContextManager[SnapshotSource]]
@@ -64,7 +61,7 @@ def top(
     refresh: float = 0.5,
     rings: Path | None = None,
 ) -> int:
-    """Run ``pushscope top`` and give its exit code: 0, or ``CANNOT_TELL``."""
+    """Run ``pushscope top`` and give its exit code: 0, ``CANNOT_TELL``, or 143 after SIGTERM on a screen."""
     if not (once or json_output or (sys.stdin.isatty() and sys.stdout.isatty())):
         return _complain("top draws on a terminal, and this is none: use --once or --json")
     try:
@@ -74,34 +71,30 @@ def top(
             elif once:
                 _print_text(snapshots)
             else:
-                _run_app(snapshots, refresh, "" if replay is None else f"recording {replay}")
+                return _run_app(snapshots, refresh, "" if replay is None else f"recording {replay}")
     except BrokenPipeError:
-        # The reader of the pipe has seen enough. Python flushes at exit, and must not complain then.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0  # the reader of the pipe has seen enough
     except (OSError, ValueError) as error:
         return _complain(str(error))
     return 0
 
 
-def _run_app(snapshots: SnapshotSource, refresh: float, label: str) -> None:
-    from pushscope.tui.app import TopApp  # noqa: PLC0415 (Textual takes time that --once needn't spend)
+def _run_app(snapshots: SnapshotSource, refresh: float, label: str) -> int:
+    from pushscope.tui.app import TopApp, run_screen  # noqa: PLC0415 (Textual takes time that --once needn't spend)
 
     app = TopApp(snapshots, refresh, label)
     # Modules and classes stay for good. Left to the collector, they would be walked again and again, in
     # pauses of some 20 ms, which is more than a usual frame takes.
     gc.collect()
     gc.freeze()
-    app.run()
+    return run_screen(app)
 
 
 def _print_text(snapshots: SnapshotSource) -> None:
     from pushscope.tui.once import render_snapshot  # noqa: PLC0415
 
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # A pipe that speaks only ASCII gets a question mark for a dot or an ellipsis, not an error.
-        sys.stdout.reconfigure(errors="replace")
-    # As wide as the terminal, and 80 columns in a pipe (COLUMNS overrides).
-    render_snapshot(snapshots(), Console())
+    snapshot = snapshots()
+    print_out(lambda console: render_snapshot(snapshot, console))
 
 
 def _print_json(snapshots: SnapshotSource, refresh: float | None) -> None:
@@ -109,8 +102,7 @@ def _print_json(snapshots: SnapshotSource, refresh: float | None) -> None:
 
     try:
         while True:
-            sys.stdout.buffer.write(snapshot_json(snapshots()) + b"\n")
-            sys.stdout.buffer.flush()
+            write_out(snapshot_json(snapshots()) + b"\n")
             if refresh is None:
                 return
             time.sleep(refresh)
@@ -119,5 +111,5 @@ def _print_json(snapshots: SnapshotSource, refresh: float | None) -> None:
 
 
 def _complain(sentence: str) -> int:
-    Console(stderr=True, highlight=False).print(f"pushscope: {sentence}", markup=False, soft_wrap=True)
+    say(sentence)
     return CANNOT_TELL

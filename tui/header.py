@@ -17,6 +17,8 @@ from pushscope.tui.columns import Cell
 from pushscope.tui.tones import tone_style
 
 BETWEEN = " · "
+SILENT_AFTER_NS = 5_000_000_000
+"""An engine whose newest event is older than this is said to be silent."""
 
 _SIDES = {"P": "prefill", "D": "decode", "PD": "prefill+decode"}
 _ALWAYS_SHOWN = (Outcome.DELIVERED, Outcome.FAILED)
@@ -44,20 +46,21 @@ def totals_pieces(totals: Totals) -> list[Cell]:
     return pieces
 
 
-def engine_piece(engine: Engine) -> Cell:
-    """``P1 prefill node-a/4101+2 alive``: name, side, host and pid, further processes, and its state."""
+def engine_piece(engine: Engine, taken_ns: int) -> Cell:
+    """``P1 prefill node-a/4101+2 alive``: name, side, host and pid, further processes, and its state at
+    ``taken_ns``."""
     side = _SIDES.get(engine.side, units.clean(engine.side, 16))
     where = units.clean(engine.host, 24) or "?"
     if engine.processes:
         pids = sorted({process.pid for process in engine.processes})
         where += f"/{pids[0]}" + (f"+{len(pids) - 1}" if len(pids) > 1 else "")
-    state, tone = _engine_state(engine)
+    state, tone = _engine_state(engine, taken_ns)
     return Cell(f"{units.clean(engine.name, 16)} {side} {where} {state}", tone)
 
 
-def engine_pieces(engines: Sequence[Engine]) -> list[Cell]:
+def engine_pieces(engines: Sequence[Engine], taken_ns: int) -> list[Cell]:
     """The engines, those that are gone first: they must not be scrolled out of sight."""
-    return sorted((engine_piece(engine) for engine in engines), key=lambda piece: not piece.tone)
+    return sorted((engine_piece(engine, taken_ns) for engine in engines), key=lambda piece: not piece.tone)
 
 
 def flow(pieces: Iterable[Cell], width: int, *, colour: bool = True) -> Text:
@@ -100,10 +103,14 @@ def notice_lines(notices: Sequence[str], width: int, limit: int, *, colour: bool
     return Text("\n".join(lines), tone_style("warn", colour=colour))
 
 
-def _engine_state(engine: Engine) -> tuple[str, str]:
+def _engine_state(engine: Engine, taken_ns: int) -> tuple[str, str]:
     dead = sum(not process.alive for process in engine.processes)
     if not engine.alive:
         return "GONE", "bad"
     if dead:
         return f"{dead} of {len(engine.processes)} processes GONE", "bad"
+    newest_ns = max((p.last_event_ns for p in engine.processes if p.last_event_ns is not None), default=None)
+    if newest_ns is not None and taken_ns - newest_ns > SILENT_AFTER_NS:
+        # No alarm: an engine without requests has nothing to say.
+        return f"alive, silent {units.coarse_age((taken_ns - newest_ns) / 1e9)}", ""
     return "alive", ""

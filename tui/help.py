@@ -38,6 +38,7 @@ WORDS = (
     ("≤", "an upper bound: only P was observed"),
     ("-", "not observed"),
     ("GONE", "the process has ended"),
+    ("silent", "no event of the engine for so long: it has nothing to do, is stopped, or hangs"),
 )
 
 

@@ -42,7 +42,8 @@ def _lines(snapshot: Snapshot, width: int, limit: int) -> Iterator[Text]:
         yield pages.no_engines(snapshot.source)
         return
     yield header.flow([Cell(snapshot.source), *header.totals_pieces(snapshot.totals)], width)
-    yield header.flow(header.engine_pieces(snapshot.engines) or [Cell("no engines observed", "warn")], width)
+    engines = header.engine_pieces(snapshot.engines, snapshot.taken_ns)
+    yield header.flow(engines or [Cell("no engines observed", "warn")], width)
     for kind in KINDS:
         yield Text()
         yield from _table(kind, snapshot, width, limit)

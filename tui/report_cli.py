@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing
+from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
-from rich.console import Console
 
-from pushscope.telemetry.cli import Replay, RingFolder, open_source, sentences
+from pushscope.telemetry.cli import Replay, RingFolder, open_source, print_out, say, sentences, write_out
+from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.report import Report, report_json, summarize
+from pushscope.telemetry.ring import default_folder, opened_folder
 from pushscope.telemetry.source import Source
 from pushscope.telemetry.transfer import Transfer
 from pushscope.telemetry.watch import Watcher
@@ -22,21 +24,46 @@ def report(
     rings: RingFolder = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say where the transfers' time went: per stage and rank, exposed and hidden. Reads what the rings hold."""
-    with sentences(), closing(open_source(replay, rings)) as source:
-        summary, names = reported(source)
-    if as_json:
-        sys.stdout.buffer.write(report_json(summary) + b"\n")
-    else:
-        render_report(summary, Console(), names)
+    """Say where the transfers' time went: per stage and rank, exposed and hidden. Reads what the rings hold.
+
+    Exit status 2 if they, or the recording, can't be read; of a damaged recording what lies before is shown.
+    """
+    with sentences():
+        if replay is None:
+            _check(rings or default_folder())
+        with closing(open_source(replay, rings)) as source:
+            summary, names, damage = reported(source)
+        for notice in summary.notices:
+            if notice != str(damage):  # which comes last, below what is good
+                say(notice)
+        if as_json:
+            write_out(report_json(summary) + b"\n")
+        else:
+            print_out(lambda console: render_report(summary, console, names))
+        if damage is not None:
+            raise damage
 
 
-def reported(source: Source) -> tuple[Report, dict[str, str]]:
-    """A report on all that a source gives, to its end (rings: what they hold now), and the engines' names."""
+def reported(source: Source) -> tuple[Report, dict[str, str], PushscopeError | None]:
+    """A report on all that a source gives, to its end (rings: what they hold now), the engines' names, and
+    the error that ended it early."""
     ended: list[Transfer] = []
     watcher = Watcher(source, on_closed=ended.append)
-    watcher.poll()
-    if source.ends:
-        watcher.run_to_end()
-    names = {engine.engine_id: engine.name for engine in watcher.snapshot().engines}
-    return summarize([*ended, *watcher.assembler.open_transfers()]), names
+    damage: PushscopeError | None = None
+    try:
+        watcher.poll()
+        if source.ends:
+            watcher.run_to_end()
+    except PushscopeError as e:
+        damage = e
+    snapshot = watcher.snapshot()
+    notices = snapshot.notices if damage is None else (*snapshot.notices, str(damage))
+    summary = summarize([*ended, *watcher.assembler.open_transfers()])
+    names = {engine.engine_id: engine.name for engine in snapshot.engines}
+    return msgspec.structs.replace(summary, notices=notices), names, damage
+
+
+def _check(rings: Path) -> None:
+    """Raises PushscopeError if the folder can't be read: it may hold transfers or none, nobody can tell."""
+    with opened_folder(rings):
+        pass

@@ -1,5 +1,6 @@
 """What the demo complains of."""
 
+import pytest
 from typer.testing import CliRunner
 
 from pushscope.lab import demo as demo_module
@@ -39,6 +40,22 @@ def test_all_well():
 
 def test_a_failed_request_is_named():
     assert complaints_of([result("a", "timed out")], [], CLEAN) == ["request a failed: timed out"]
+
+
+def test_a_failed_request_that_never_got_an_id_is_named_by_its_number():
+    assert complaints_of([result("", "ConnectError")], [], CLEAN) == ["request number 1 failed: ConnectError"]
+
+
+@pytest.mark.parametrize(("end", "status"), [(KeyboardInterrupt(), 130), (SystemExit(143), 143)])
+def test_the_exit_status_says_what_ended_it(monkeypatch, end, status):
+    def ended(*_args, **_options):
+        raise end
+
+    monkeypatch.setattr(demo_module, "NEEDED", ())
+    monkeypatch.setattr(demo_module, "_demo", ended)
+    done = CliRunner().invoke(app, ["demo", "--no-screen"])
+    assert done.exit_code == status
+    assert "Interrupted; nothing is left running." in done.output
 
 
 def test_an_unobserved_transfer_is_named():

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from pushscope.lab.cli import app
-from pushscope.lab.deployment import Deployment
+from pushscope.lab.cli import _clear_errors, app
+from pushscope.lab.deployment import Deployment, _Running
 from pushscope.lab.environment import LAB_ID, engine_environment, python_environment
 from pushscope.lab.launch import Process, start_command
 from pushscope.lab.ports import free_ports
@@ -29,6 +30,7 @@ from pushscope.lab.processes import (
 from pushscope.lab.readiness import StartError, error_lines
 from pushscope.lab.spec import EngineSpec, prefill_decode
 from pushscope.lab.state import EngineState, LabState, find_lab, running_lab, write_state
+from pushscope.lab.up import LabError, watch_until_interrupted
 
 
 def _argument(spec: EngineSpec, name: str) -> str:
@@ -161,6 +163,28 @@ def test_an_engine_that_never_gets_ready_is_taken_down(tmp_path: Path) -> None:
     assert processes_with_environment(LAB_ID, deployment.id) == []
 
 
+def test_a_lab_can_go_on_without_an_engine(tmp_path: Path) -> None:
+    running = start_command(["sleep", "60"], os.environ, tmp_path / "D1.log")
+    ended = start_command(["true"], os.environ, tmp_path / "P1.log")
+    deployment = Deployment(prefill_decode(), Path("/model"), log_dir=tmp_path)
+    for name, process in (("P1", ended), ("D1", running)):
+        deployment._started(_Running(name, "", tmp_path / f"{name}.log", process, 0.0))
+    told: list[str] = []
+
+    def tell(sentence: str) -> None:
+        told.append(sentence)
+        running.popen.kill()  # type: ignore[union-attr]
+
+    assert ended.popen is not None
+    ended.popen.wait()
+    with pytest.raises(LabError, match="Expected P1 to run, found that it ended"):
+        watch_until_interrupted(deployment)
+    with pytest.raises(LabError, match="Expected P1, D1 to run"):
+        watch_until_interrupted(deployment, on_ended=tell)
+    assert told == [f"P1 has ended (its log: {tmp_path / 'P1.log'}); the others stay up."]
+    deployment.stop()
+
+
 def test_a_group_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     ignore = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     code = f"{ignore}; print('x', flush=True); time.sleep(60)"
@@ -270,6 +294,11 @@ def test_the_state_file_of_a_lab_that_was_killed_is_no_lab(tmp_path: Path) -> No
         (["load", "--prompt-tokens", "few"], "found 'few'"),
         (["load", "--requests", "0"], "Expected num_requests to be positive, found 0."),
         (["up", "--model", "/nowhere"], "Expected a model in /nowhere, found no config.json"),
+        (["up", "--block-size", "7"], "a multiple of 32 tokens, found 7."),
+        (["up", "--block-size", "0"], "a multiple of 32 tokens, found 0."),
+        (["up", "--connector", "Foo"], "(NixlPushConnector, NixlPullConnector, NixlConnector), found 'Foo'"),
+        (["model", "/proc/x"], "Expected a place where the folder /proc/x can be made, found none"),
+        (["model", "/etc/passwd"], "found none (Not a directory)"),
     ],
 )
 def test_commands_fail_with_one_sentence(
@@ -280,6 +309,12 @@ def test_commands_fail_with_one_sentence(
     assert result.exit_code == 2
     assert sentence in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_an_error_of_the_system_is_a_sentence_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), _clear_errors():
+        Path("/nowhere/x").read_bytes()
+    assert capsys.readouterr().err == "Cannot use /nowhere/x: No such file or directory.\n"
 
 
 def test_a_second_lab_in_one_folder_is_refused(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import warnings
 from typing import Any
 
 import httpx
@@ -172,6 +174,26 @@ async def test_a_request_gives_up_after_its_time_out() -> None:
     [result] = await send(engines, DirectTarget([P], [D], order="only-d"), request)
     assert result.error == "timed out"
     assert engines.d_cancelled
+
+
+async def test_a_second_leg_whose_time_never_came_is_forgotten_quietly() -> None:
+    engines = Engines()
+    engines.d_waits_for_ever = True
+    request = LoadRequest(0, [5], 4, timeout_s=0.2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        [result] = await send(engines, DirectTarget([P], [D], order="d-first", delay_s=5), request)
+        gc.collect()
+    assert result.error == "timed out"
+    assert [name for name, _, _ in engines.real()] == ["D"]
+    assert caught == []
+
+
+async def test_requests_that_learn_are_counted() -> None:
+    serial, at_once = DirectTarget([P], [D], order="p-first"), DirectTarget([P], [D])
+    await send(Engines(), serial, REQUEST, REQUEST)
+    await send(Engines(), at_once, REQUEST, REQUEST)
+    assert (serial.num_learning, at_once.num_learning) == (0, 1)
 
 
 @pytest.mark.parametrize("order", ["both", "p-first", "only-d"])

@@ -111,6 +111,13 @@ def test_the_summary_as_text_says_what_is_not_known() -> None:
     assert text.endswith("1 x HTTP 500: no")
 
 
+def test_the_summary_explains_a_transfer_more_than_requests() -> None:
+    summary = summarise([_result(0)], seed=7, num_learning=1)
+    assert summary.num_ok == 1
+    assert "plus 1 request to learn P's engine id" in summary_text(summary)
+    assert "learn" not in summary_text(summarise([_result(0)], seed=7))
+
+
 class _Recorder:
     """A target that takes 50 ms per request and remembers how many it served at once."""
 

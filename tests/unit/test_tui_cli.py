@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
+import select
+import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -148,6 +153,39 @@ def test_a_pipe_that_speaks_only_ascii_gets_the_text_all_the_same() -> None:
         assert (process.returncode, err) == (0, b"")
         assert b"In flight 11, by age" in out
         assert out.isascii()
+
+
+def test_sigterm_leaves_the_terminal_as_it_was() -> None:
+    program = (
+        "import signal, sys, samples\n"
+        "from contextlib import nullcontext\n"
+        "from pushscope.tui.cli import top\n"
+        "status = top(lambda *_: nullcontext(samples.busy))\n"
+        "assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL\n"
+        "sys.exit(status)\n"
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    before = termios.tcgetattr(theirs)
+    env = {**os.environ, "PYTHONPATH": path, "TERM": "xterm-256color"}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=theirs, stdout=theirs, stderr=theirs, env=env
+    ) as process:
+        seen = b""
+        while b"In flight" not in seen:
+            seen += os.read(ours, 65536)
+        assert termios.tcgetattr(theirs) != before
+        process.send_signal(signal.SIGTERM)
+        while select.select([ours], [], [], 0.2)[0] or process.poll() is None:
+            if select.select([ours], [], [], 0)[0]:
+                seen += os.read(ours, 65536)
+    assert process.returncode == 143
+    assert termios.tcgetattr(theirs) == before
+    assert seen.rfind(b"\x1b[?1049l") > seen.rfind(b"\x1b[?1049h")  # the alternate screen
+    assert seen.rfind(b"\x1b[?1000l") > seen.rfind(b"\x1b[?1000h")  # the mouse
+    os.close(ours)
+    os.close(theirs)
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
