@@ -133,7 +133,9 @@ class Deployment:
     def stop(self) -> None:
         """End every process of the deployment. Harmless when repeated."""
         groups = [running.process.pid for running in self._running.values()]
-        stop_groups(groups, grace_s=self._stop_grace_s)
+        # An API server that is up ends its engine in order; one that is still starting it doesn't.
+        ready = all(running.ready_s is not None for running in self._running.values())
+        stop_groups(groups, grace_s=self._stop_grace_s, leaders_first=ready)
         for running in self._running.values():
             running.process.alive()  # reaps
             self._report(running, "stopped")
@@ -210,7 +212,7 @@ class Deployment:
         after that.
         """
         process = self._get(name).process
-        stop_groups([process.pid], grace_s=self._stop_grace_s)
+        stop_groups([process.pid], grace_s=self._stop_grace_s, leaders_first=True)
         process.alive()
         if self._warden is not None:
             self._warden.forget(process.pid)

@@ -76,18 +76,38 @@ def signal_group(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def stop_groups(groups: Iterable[int], *, grace_s: float) -> None:
+def stop_groups(groups: Iterable[int], *, grace_s: float, leaders_first: bool = False) -> None:
     """SIGTERM to each group, and SIGKILL to what is left after ``grace_s`` seconds.
 
-    Returns when all are gone.
+    With ``leaders_first`` only the leaders get SIGTERM, and the rest of a group when its leader is gone, or
+    still there after ``grace_s`` seconds: a leader that ends its own children in order is not got in the way
+    of. Returns when all are gone.
     """
     left = set(groups)
+    if leaders_first:
+        left = _stop_leaders(left, grace_s)
+        grace_s = min(grace_s, 1.0)
     for group in left:
         signal_group(group, signal.SIGTERM)
     left = _wait_gone(left, grace_s)
     for group in left:
         signal_group(group, signal.SIGKILL)
     _wait_gone(left, 5.0)
+
+
+def _stop_leaders(groups: set[int], timeout_s: float) -> set[int]:
+    """SIGTERM to the leaders, and wait until they are gone; the groups that still have members."""
+    for info in all_processes():
+        if info.pid == info.group and info.group in groups:
+            with suppress(ProcessLookupError):
+                os.kill(info.pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout_s
+    while True:
+        members = [info for info in all_processes() if info.group in groups]
+        groups = {info.group for info in members}
+        if not groups & {info.pid for info in members} or time.monotonic() > deadline:
+            return groups
+        time.sleep(0.05)
 
 
 def _wait_gone(groups: set[int], timeout_s: float) -> set[int]:

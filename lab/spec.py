@@ -17,6 +17,7 @@ CONNECTOR_MODULE = "pushscope.connector"
 CONNECTORS = ("NixlPushConnector", "NixlPullConnector", "NixlConnector")
 """Those that pushscope instruments."""
 _BLOCK_SIZE_STEP = 32
+_SHUTDOWN_TIMEOUT_S = 5
 
 Role = Literal["prefill", "decode", "both"]
 _KV_ROLES: Mapping[Role, str] = {"prefill": "kv_producer", "decode": "kv_consumer", "both": "kv_both"}
@@ -101,6 +102,9 @@ class EngineSpec:
         arguments += ["--tensor-parallel-size", str(self.tensor_parallel_size)]
         if not self.separate_workers:
             arguments += ["--distributed-executor-backend", "uni"]
+        # By default the API server kills its engine core as soon as it is told to end, and the connector of
+        # the scheduler is never shut down. An idle engine doesn't use this time up.
+        arguments += ["--shutdown-timeout", str(_SHUTDOWN_TIMEOUT_S)]
         if config := self.kv_transfer_config():
             arguments += ["--kv-transfer-config", json.dumps(config)]
         return arguments + list(self.args)

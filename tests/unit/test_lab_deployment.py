@@ -64,6 +64,10 @@ def test_a_plain_engine_has_vllms_connector() -> None:
     }
 
 
+def test_an_engine_gets_time_to_shut_its_connector_down() -> None:
+    assert int(_argument(EngineSpec("A", None), "--shutdown-timeout")) > 0
+
+
 def test_an_engine_without_a_role_has_no_connector() -> None:
     spec = EngineSpec("A", None)
     assert "--kv-transfer-config" not in spec.arguments(Path("/model"))
@@ -197,6 +201,42 @@ def test_a_group_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     assert 0.3 <= time.monotonic() - began < 2.0
     assert not process.alive()
     assert process.exit_status() == "was ended by signal 9"
+
+
+def test_a_leader_ends_its_group_in_order(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys, time\n"
+        "def say(what):\n"
+        "    print(what, flush=True)\n"
+        "child = os.fork()\n"
+        "def end(*_):\n"
+        "    if child:\n"
+        "        say('leader told'); os.kill(child, signal.SIGUSR1); os.wait(); say('leader ends')\n"
+        "    else:\n"
+        "        say('child ends')\n"
+        "    os._exit(0)\n"
+        "signal.signal(signal.SIGTERM, end if child else lambda *_: (say('child told too'), os._exit(1)))\n"
+        "signal.signal(signal.SIGUSR1, end)\n"
+        "say('x')\n"
+        "time.sleep(60)\n"
+    )
+    process = start_command([sys.executable, "-S", "-c", code], os.environ, tmp_path / "log")
+    while (tmp_path / "log").read_text().count("x") < 2:
+        time.sleep(0.02)
+    stop_groups([process.pid], grace_s=5, leaders_first=True)
+    assert (tmp_path / "log").read_text().split("\n")[2:] == ["leader told", "child ends", "leader ends", ""]
+    assert not process.alive()
+
+
+def test_what_a_dead_leader_left_is_ended_at_once(tmp_path: Path) -> None:
+    process = start_command(["sh", "-c", "sleep 60 & exec sleep 0.1"], os.environ, tmp_path / "log")
+    assert process.popen is not None
+    process.popen.wait()
+    assert len(group_members(process.pid)) == 1
+    began = time.monotonic()
+    stop_groups([process.pid], grace_s=5, leaders_first=True)
+    assert group_members(process.pid) == []
+    assert time.monotonic() - began < 2
 
 
 def test_the_warden_ends_what_a_killed_lab_leaves(tmp_path: Path) -> None:
