@@ -10,7 +10,11 @@ from pushscope.telemetry.recorder import Recorder
 
 
 class WatchedQueue(queue.Queue[Any]):
-    """Calls ``taken(item)`` before it hands an item out. vLLM takes with ``get_nowait``, which calls ``get``."""
+    """Calls ``taken(item)`` for each item, before whoever takes it has it.
+
+    By the hook that ``queue.Queue`` offers for taking: it is called only where there is an item, and vLLM looks
+    into these queues at every step, nearly always in vain.
+    """
 
     def __init__(self, taken: Callable[[Any], None], recorder: Recorder, where: str):
         super().__init__()
@@ -18,8 +22,8 @@ class WatchedQueue(queue.Queue[Any]):
         self._recorder = recorder
         self._where = where
 
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        item = super().get(block, timeout)
+    def _get(self) -> Any:
+        item = super()._get()
         try:
             self._taken(item)
         except Exception as e:  # noqa: BLE001 - telemetry never costs a request

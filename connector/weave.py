@@ -126,13 +126,16 @@ def weave(original: Callable[..., Any], seam: Seam, probe: Probe) -> Callable[..
 
 def _after(original: Callable[..., Any], seam: Seam, probe: Probe) -> FunctionType:
     observe, name, timed, recorder = seam.observer, seam.method, seam.timed, probe.recorder
-    arguments = _picker(original, seam.parameters)
+    arguments, in_order = _picker(original, seam.parameters), _takes_all(original, seam.parameters)
 
     def woven(self: Any, *args: Any, **kwargs: Any) -> Any:
         t = now()
         result = original(self, *args, **kwargs)
         try:
-            observe(probe, t, result, *arguments(args, kwargs))
+            if in_order and not kwargs:
+                observe(probe, t, result, *args)
+            else:
+                observe(probe, t, result, *arguments(args, kwargs))
         except Exception as e:  # noqa: BLE001 - see above
             recorder.failed(e, name)
         if timed:
@@ -205,7 +208,11 @@ def _picker(
     def pick(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
         return [args[at] if at < len(args) else kwargs.get(name, default) for at, name, default in places]
 
-    if [at for at, _, _ in places] == list(range(len(parameters) - 1)):
-        # All of them in their order: a call without keywords has just that.
-        return lambda args, kwargs: args if len(args) == len(places) and not kwargs else pick(args, kwargs)
     return pick
+
+
+def _takes_all(original: Callable[..., Any], names: Sequence[str]) -> bool:
+    """Whether the named parameters are all that the method has, in its order, and none is optional: a call
+    without keywords then gives just them."""
+    parameters = list(inspect.signature(original).parameters.values())[1:]
+    return [p.name for p in parameters] == list(names) and all(p.default is p.empty for p in parameters)
