@@ -89,8 +89,12 @@ def _drained(probe: WorkerProbe, notif: bytes) -> Observation:
             registration.decode_tp_size,
             num_blocks(registration.local_block_ids),
             agent_name(agent),
+            probe.is_surplus(request_id),
         )
-        probe.recorder.begin(("registration", request_id), drained)
+        if drained.surplus:
+            probe.recorder.record(drained)
+        else:
+            probe.recorder.begin(("registration", request_id), drained)
         if context := registration.pushscope:
             told = TraceContext(
                 t,
@@ -134,6 +138,7 @@ def _matched(
 ) -> None:
     probe.recorder.end(("unmatched", p_id))
     probe.recorder.end(("registration", d_id))
+    probe.matched(d_id)
     key = "exact" if exact else "base_id"
     probe.recorder.record(Matched(now(), probe.id(p_id), probe.id(d_id), blocks_first, key, d_engine))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -33,6 +33,7 @@ _TABLES = (
 )
 """In the order of the fields of :class:`Tables`."""
 _MAX_OPEN = 20_000
+_MAX_MATCHED = 4_096
 _SEEN = "_seen_by_pushscope"
 
 
@@ -66,6 +67,8 @@ class WorkerProbe:
         self._batch: dict[bytes, tuple[str, int]] = {}
         self._lost_with = 0
 
+        self._matched: OrderedDict[str, None] = OrderedDict()
+        """D requests matched lately: what still arrives for them is surplus."""
         self.sent: defaultdict[str, list[tuple[str, str, str]]] = defaultdict(list)
         """Open registrations of a D request: the recorder's keys."""
         self.handshakes: dict[str, Any] = {}
@@ -124,6 +127,16 @@ class WorkerProbe:
         for key in self.sent.pop(request_id, ()):
             self.recorder.end(key)
         self.recorder.record(event)
+
+    # -- the rendezvous ----------------------------------------------------------------------------
+
+    def matched(self, d_request: str) -> None:
+        self._matched[d_request] = None
+        if len(self._matched) > _MAX_MATCHED:
+            self._matched.popitem(last=False)
+
+    def is_surplus(self, d_request: str) -> bool:
+        return d_request in self._matched
 
     # -- the writer's batch ------------------------------------------------------------------------
 

@@ -247,6 +247,9 @@ class RegistrationDrained(RequestEvent, frozen=True, array_like=True, gc=False, 
     peer_tp: int = 1
     num_blocks: int = 0
     agent: str = ""
+    surplus: bool = False
+    """D's request is matched on this P rank already. With more D ranks than P ranks every further D rank sends
+    one, and vLLM keeps it for ever."""
     gives_way: ClassVar[str] = "agent"
 
 

@@ -1,0 +1,101 @@
+"""Several ranks on real engines: the same tokens, and every rank's part in a transfer."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pushscope.lab.completion import completion_body
+from pushscope.lab.deployment import Deployment
+from pushscope.lab.launch import Zygote
+from pushscope.lab.load import ServerTarget
+from pushscope.lab.model import make_model
+from pushscope.lab.spec import EngineSpec
+from pushscope.telemetry import events as ev
+from pushscope.telemetry.source import RingsSource
+from pushscope.telemetry.transfer import Outcome, Stage
+
+from .test_push import PLAN, base, deployed, direct, run, samples, settled
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(180)]
+
+LAYOUTS = [(2, 1), (1, 2), (2, 2)]
+
+
+@pytest.fixture(scope="module")
+def model_of_four_heads(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("lab") / "model"
+    make_model(directory, layers=4, heads=8, kv_heads=4)
+    return directory
+
+
+@pytest.fixture(scope="module", params=LAYOUTS, ids=lambda pair: f"TP{pair[0]}-TP{pair[1]}")
+def layout(
+    request, model_of_four_heads: Path, zygote: Zygote, tmp_path_factory
+) -> Iterator[tuple[int, int, Deployment, Path]]:
+    p_tp, d_tp = request.param
+    folder = tmp_path_factory.mktemp("ranks")
+    specs = [
+        EngineSpec("P1", "prefill", tensor_parallel_size=p_tp),
+        EngineSpec("D1", "decode", tensor_parallel_size=d_tp),
+        EngineSpec("A", None),
+    ]
+    with deployed(specs, model_of_four_heads, zygote, folder) as deployment:
+        yield p_tp, d_tp, deployment, folder / "rings"
+
+
+@pytest.mark.parametrize("order", ["both", "p-first", "d-first"])
+def test_tokens_and_every_ranks_part(layout, order):
+    p_tp, d_tp, deployment, rings = layout
+    plan = replace(PLAN, num_requests=3, seed=10 * p_tp + d_tp + len(order))
+    results = run(direct(deployment, order), plan)
+    alone = run(ServerTarget(deployment.specs["A"].url), plan)
+    assert [r.token_ids for r in results] == [r.token_ids for r in alone]
+    transfers = {t.base_id: t for t in settled(rings)[0]}
+    p_ranks, d_ranks = {(0, r) for r in range(p_tp)}, {(0, r) for r in range(d_tp)}
+    writes = {((0, r % p_tp), (0, r % d_tp)) for r in range(max(p_tp, d_tp))}
+    for result in results:
+        t = transfers[base(result)]
+        assert t.outcome is Outcome.DELIVERED
+        assert (t.ranks_done, t.ranks) == (len(writes), len(writes))
+        stages = Counter(s.stage for s in t.stages)
+        assert stages[Stage.RENDEZVOUS] == stages[Stage.HANDOFF] == p_tp
+        assert stages[Stage.REGISTRATION] == d_tp
+        for stage in (Stage.DESCRIPTORS, Stage.SUBMIT, Stage.WIRE, Stage.NOTIFICATION):
+            assert {(s.rank, s.peer_rank) for s in t.stages if s.stage is stage} == writes
+        assert {s.rank for s in t.stages if s.stage is Stage.RENDEZVOUS} == p_ranks
+        assert {s.peer_rank for s in t.stages if s.stage is Stage.REGISTRATION} == d_ranks
+        assert all(s.end_ns is not None for s in t.stages)
+        # One pair of ranks; a write that was over when `transfer()` returned leaves nothing of the wire.
+        assert len({(s.rank, s.peer_rank) for s in t.path if s.stage in (Stage.SUBMIT, Stage.WIRE)}) == 1
+
+
+def test_counts_agree_with_vllms_own_over_all_ranks(layout):
+    _, _, deployment, rings = layout
+    url = deployment.specs["P1"].url
+    httpx.post(f"{url}/v1/completions", json=completion_body([5, 6, 7], 1, stream=False), timeout=30)
+    time.sleep(0.5)
+    theirs = samples(httpx.get(f"{url}/metrics", timeout=10).text)
+    _, ours = settled(rings)
+    assert ours.totals.writes == theirs["vllm:nixl_xfer_time_seconds_count"] > 5
+    assert ours.totals.write_bytes == theirs["vllm:nixl_bytes_transferred_sum"] > 0
+    assert ours.totals.events_lost == 0
+
+
+def test_surplus_registrations_are_known_as_that_and_not_held_open(layout):
+    """Every D rank registers with the P rank that serves it; the first that arrives lets P write to all."""
+    p_tp, d_tp, _, rings = layout
+    with closing(RingsSource(rings)) as source:
+        drained = [
+            event
+            for _, payload in source.poll().events
+            if isinstance(event := ev.decode(payload), ev.RegistrationDrained)
+        ]
+    assert any(event.surplus for event in drained) == (d_tp > p_tp)
