@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -73,6 +74,12 @@ def up(
     prefill: Annotated[int, typer.Option(min=1, help="Prefill engines.")] = 1,
     decode: Annotated[int, typer.Option(min=1, help="Decode engines.")] = 1,
     tensor_parallel: Annotated[int, typer.Option(min=1, help="Ranks of each engine.")] = 1,
+    prefill_tp: Annotated[
+        int | None, typer.Option(min=1, help="Ranks of each prefill engine (default: --tensor-parallel).")
+    ] = None,
+    decode_tp: Annotated[
+        int | None, typer.Option(min=1, help="Ranks of each decode engine (default: --tensor-parallel).")
+    ] = None,
     model: Annotated[
         Path | None, typer.Option(help="Model to serve (default: a tiny one, made now).")
     ] = None,
@@ -109,13 +116,14 @@ def up(
     specs = prefill_decode(
         prefill,
         decode,
-        tensor_parallel_size=tensor_parallel,
         block_size=block_size,
         kv_connector=connector,
         instrumented=instrument,
         multiprocessing=True if multiprocessing else None,
         args=tuple(engine_arg or ()),
     )
+    ranks = {"prefill": prefill_tp or tensor_parallel, "decode": decode_tp or tensor_parallel}
+    specs = [replace(spec, tensor_parallel_size=ranks[str(spec.role)]) for spec in specs]
     plan = LabPlan(
         directory=directory or lab_dir(),
         specs=specs,
