@@ -60,7 +60,9 @@ class Seams:
 class Engine:
     """One engine core of this process."""
 
-    def __init__(self, name: str, role: str, port: int, model: Path, options: dict[str, Any]):
+    def __init__(
+        self, name: str, role: str, port: int, model: Path, options: dict[str, Any] | None, mode: str = "Push"
+    ):
         import vllm.distributed.kv_transfer.kv_transfer_state as state
         import vllm.envs
         from vllm import LLM
@@ -82,14 +84,14 @@ class Engine:
             distributed_executor_backend="uni",
             disable_log_stats=True,
             kv_transfer_config=KVTransferConfig(
-                kv_connector="NixlPushConnector",
-                kv_connector_module_path="pushscope.connector",
+                kv_connector=f"Nixl{mode}Connector",
+                kv_connector_module_path=None if options is None else "pushscope.connector",
                 kv_role=role,
                 engine_id=self.engine_id,
                 kv_connector_extra_config={
                     "kv_lease_duration": LEASE_S,
                     "push_registration_timeout": WATCHDOG_S,
-                    "pushscope": options,
+                    **({} if options is None else {"pushscope": options}),
                 },
             ),
         )
@@ -117,11 +119,20 @@ class Engine:
 class Pair:
     """P and D."""
 
-    def __init__(self, model: Path, folder: Path, port: int, seams: Seams):
+    def __init__(
+        self,
+        model: Path,
+        folder: Path,
+        port: int,
+        seams: Seams,
+        *,
+        instrumented: bool = True,
+        mode: str = "Push",
+    ):
         self.folder, self.seams = folder, seams
-        options = {"dir": str(folder)}
-        self.p = Engine("P", "kv_producer", port, model, options)
-        self.d = Engine("D", "kv_consumer", port + 100, model, options)
+        options = {"dir": str(folder)} if instrumented else None
+        self.p = Engine("P", "kv_producer", port, model, options, mode)
+        self.d = Engine("D", "kv_consumer", port + 100, model, options, mode)
         self._numbers = iter(range(1_000_000))
 
     def prompt(self, num_tokens: int) -> list[int]:
@@ -161,9 +172,7 @@ class Pair:
         prompt = self.prompt(num_tokens)
         if order == "p first":
             self.prefill(base, prompt)
-            for _ in range(3 + num_tokens // 400):
-                self.p.step()
-            self.decode(base, prompt)
+            self.decode(base, prompt, **self._handed_over())
         else:
             self.decode(base, prompt)
             if order == "d first":
@@ -174,6 +183,13 @@ class Pair:
         outputs = self.step_until(lambda found: any(o.finished for o in found))
         self.settle()
         return list(next(o for o in outputs if o.finished).outputs[0].token_ids)
+
+    def _handed_over(self) -> dict[str, Any]:
+        """What P's answer tells D: how to reach it, and (pull) which blocks to read."""
+        while True:
+            for output in self.p.step():
+                if output.finished and output.kv_transfer_params:
+                    return dict(output.kv_transfer_params)
 
     def reference(self, num_tokens: int = 100) -> list[int]:
         """The tokens of a request that P does alone."""
@@ -218,7 +234,7 @@ def _probe(woven: Any, method: str) -> Any:
     return function.__closure__[names.index("probe")].cell_contents
 
 
-def make_pair(folder: Path, port: int) -> Pair:
+def make_pair(folder: Path, port: int, *, instrumented: bool = True, mode: str = "Push") -> Pair:
     """Set the pair up, with its rings in ``folder``. Once per process: vLLM keeps global state."""
     os.environ.update(ENVIRONMENT)
     from pushscope.lab.engine.cures import ALL_CURES, apply
@@ -237,4 +253,4 @@ def make_pair(folder: Path, port: int) -> Pair:
         seams.take_over(PUSH)
         model = folder.parent / "model"
         make_model(model)
-        return Pair(model, folder, port, seams)
+        return Pair(model, folder, port, seams, instrumented=instrumented, mode=mode)
