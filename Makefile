@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit engines bench snapshots pictures clean
+.PHONY: help install demo test check unit engines bench snapshots pictures versions clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -39,6 +39,9 @@ snapshots: $(READY) ## Draw the pictures anew that the screens are tested agains
 
 pictures: $(READY) ## Draw the pictures of the README from a real run
 	$(BIN)/python docs/make_pictures.py
+
+versions: $(READY) ## Check the seams against every vLLM release, by reading its wheel (1.5 GB to fetch)
+	$(BIN)/python -m versions
 
 clean: ## Remove the environment and what tools left behind
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis snapshot_report.html
