@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
 import pytest
 
-from pushscope.lab.completion import completion_body
 from pushscope.lab.deployment import Deployment
 from pushscope.lab.launch import Zygote
 from pushscope.lab.load import ServerTarget
 from pushscope.lab.spec import EngineSpec, prefill_decode
 from pushscope.telemetry.transfer import PULL_STAGES, Outcome, Stage
 
-from .test_push import CHUNKED, LENGTHS, PLAN, base, deployed, direct, run, samples, settled
+from .test_push import CHUNKED, LENGTHS, PLAN, assert_counts_agree, base, deployed, direct, run, settled
 
 pytestmark = pytest.mark.engines
 
@@ -78,13 +75,4 @@ def test_counts_agree_with_vllms_own_to_the_unit(pull):
     """In pull mode it is D that transfers."""
     deployment, rings = pull
     run(direct(deployment, "p-first"), replace(PLAN, seed=80))
-    settled(rings)
-    url = deployment.specs["D1"].url
-    one_more_step = completion_body([5, 6, 7], 1, stream=False)
-    httpx.post(f"{url}/v1/completions", json=one_more_step, timeout=30).raise_for_status()
-    time.sleep(0.5)
-    theirs = samples(httpx.get(f"{url}/metrics", timeout=10).text)
-    _, ours = settled(rings)
-    assert ours.totals.writes == theirs["vllm:nixl_xfer_time_seconds_count"] > 5
-    assert ours.totals.write_bytes == theirs["vllm:nixl_bytes_transferred_sum"] > 0
-    assert ours.totals.events_lost == 0
+    assert_counts_agree(deployment.specs["D1"].url, rings)

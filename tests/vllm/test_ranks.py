@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
 import pytest
 
-from pushscope.lab.completion import completion_body
 from pushscope.lab.deployment import Deployment
 from pushscope.lab.launch import Zygote
 from pushscope.lab.load import ServerTarget
@@ -22,7 +19,7 @@ from pushscope.telemetry import events as ev
 from pushscope.telemetry.source import RingsSource
 from pushscope.telemetry.transfer import Outcome, Stage
 
-from .test_push import PLAN, base, deployed, direct, run, samples, settled
+from .test_push import PLAN, assert_counts_agree, base, deployed, direct, run, settled
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(180)]
 
@@ -78,15 +75,9 @@ def test_tokens_and_every_ranks_part(layout, order):
 
 
 def test_counts_agree_with_vllms_own_over_all_ranks(layout):
-    _, _, deployment, rings = layout
-    url = deployment.specs["P1"].url
-    httpx.post(f"{url}/v1/completions", json=completion_body([5, 6, 7], 1, stream=False), timeout=30)
-    time.sleep(0.5)
-    theirs = samples(httpx.get(f"{url}/metrics", timeout=10).text)
-    _, ours = settled(rings)
-    assert ours.totals.writes == theirs["vllm:nixl_xfer_time_seconds_count"] > 5
-    assert ours.totals.write_bytes == theirs["vllm:nixl_bytes_transferred_sum"] > 0
-    assert ours.totals.events_lost == 0
+    p_tp, d_tp, deployment, rings = layout
+    run(direct(deployment, "both"), replace(PLAN, seed=90 * p_tp + d_tp))
+    assert_counts_agree(deployment.specs["P1"].url, rings)
 
 
 def test_surplus_registrations_are_known_as_that_and_not_held_open(layout):
