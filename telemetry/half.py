@@ -65,6 +65,20 @@ _DECODE_KINDS: Final = frozenset(
     }
 )
 _KEEP_LAST: Final = frozenset({ev.LeaseExtended})
+_P_OVER: Final = frozenset({ev.SendFinished, ev.PrefillNotProcessed, ev.LeaseExpired})
+_ASKS: Final = frozenset(
+    {
+        ev.RegistrationStaged,
+        ev.RegistrationHandedOff,
+        ev.RegistrationSent,
+        ev.RegistrationDrained,
+        ev.ReadStaged,
+    }
+)
+_D_OVER: Final = frozenset({ev.RequestEnded, ev.ReceiveFailed, ev.ReceiveFinished})
+
+Identity = tuple[str, str]
+"""(engine, request id)."""
 
 
 class Half:
@@ -82,6 +96,21 @@ class Half:
         """This is D's half: some event says so."""
         self.heard_ns = 0
         """When an event of it was read last, be it one that was only said again."""
+
+    @property
+    def identity(self) -> Identity:
+        return self.engine, self.request_id
+
+    @property
+    def asks(self) -> bool:
+        """This is D's half, and it wants blocks."""
+        return any(kind in _ASKS for kind, _, _ in self.events)
+
+    @property
+    def over_ns(self) -> int | None:
+        """When this side was done with its part, or gave it up; None while it is at it."""
+        kinds = _D_OVER if self.decodes else _P_OVER
+        return min((e.t for (kind, _, _), e in self.events.items() if kind in kinds), default=None)
 
     def add(self, rank: Rank, event: ev.Event) -> bool:
         """Fold an event in; False if it was no news."""
