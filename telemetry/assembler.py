@@ -18,7 +18,7 @@ from pushscope.telemetry import events as ev
 from pushscope.telemetry.half import Half, Identity
 from pushscope.telemetry.ids import base_id
 from pushscope.telemetry.judge import UNKNOWN_ENGINE, EngineFacts, transfer_of
-from pushscope.telemetry.pairing import attempts_of, pairs_of, wanted_by
+from pushscope.telemetry.pairing import NO_ATTEMPTS, Attempts, attempts_of, pairs_of, wanted_by
 from pushscope.telemetry.source import RingState
 from pushscope.telemetry.transfer import Outcome, Rank, Transfer
 
@@ -30,6 +30,8 @@ MAX_RECENT: Final = 500
 MAX_TOMBS: Final = 75_000
 CONFIRM_NS: Final = 15_000_000_000
 """After recording was switched on again an engine says within this long what is still open."""
+_OF_A_READ: Final = (ev.RequestArrived, ev.ReadStaged, ev.ReadHandedOff)
+_BEGINNINGS: Final = (ev.RequestArrived, ev.RegistrationStaged, ev.ReadStaged, ev.BlocksStaged)
 
 
 class _Tomb(NamedTuple):
@@ -67,10 +69,10 @@ class Group:
         self.halves: dict[Identity, Half] = {}
         self.pairs: dict[Identity, set[Identity]] = {}
         """P half -> the D halves that its ranks matched it with."""
-        self.reopened: dict[Identity, int] = {}
+        self.reopened: Attempts = NO_ATTEMPTS
         """The attempts of D halves that were closed before P's blocks met their registration."""
         self.last_t = 0
-        self.attempts: dict[Identity, int] = {}
+        self.attempts: Attempts = NO_ATTEMPTS
         self.transfers: tuple[Transfer, ...] | None = None
         """None: to be computed again, and ``attempts`` with them."""
 
@@ -163,8 +165,8 @@ class Assembler:
             self._join(group, event.peer_request_id)
             group.pairs.setdefault(identity, set()).add(peer)
             if peer not in group.halves and (tomb := self._tombs.get(hash(peer))):
-                group.reopened[peer] = tomb.attempt
-        elif isinstance(event, ev.ReadStaged | ev.ReadHandedOff | ev.RequestArrived):
+                group.reopened = {**group.reopened, peer: tomb.attempt}
+        elif isinstance(event, _OF_A_READ):
             self._pair_read(group, half)
 
     def _begin(self, identity: Identity, event: ev.RequestEvent) -> Group | None:
@@ -172,13 +174,11 @@ class Assembler:
         base = base_id(event.request_id)
         tomb = self._tombs.get(hash(identity))
         if tomb is not None:
-            begins = isinstance(
-                event, ev.RegistrationStaged | ev.ReadStaged | ev.RequestArrived | ev.BlocksStaged
-            )
-            if not begins or event.t <= tomb.last_t:
+            if not isinstance(event, _BEGINNINGS) or event.t <= tomb.last_t:
                 # Said again as long as the engine holds on to it: so must we.
                 for name in (hash(identity), hash(base)):
-                    self._entomb(name, self._tombs.get(name, tomb))
+                    last_t, _, attempt = self._tombs.get(name, tomb)
+                    self._entomb(name, last_t, attempt)
                 return None
             del self._tombs[hash(identity)]
         base = self._alias.get(base, base)
@@ -216,7 +216,7 @@ class Assembler:
         self._alias.update(dict.fromkeys(merged.aliases, group.base))
         group.last_t = max(group.last_t, merged.last_t)
         group.before = max(group.before, merged.before)
-        group.reopened.update(merged.reopened)
+        group.reopened = {**group.reopened, **merged.reopened}
         for key, peers in merged.pairs.items():
             group.pairs.setdefault(key, set()).update(peers)
 
@@ -239,9 +239,9 @@ class Assembler:
         return self._engines.get(engine_id or "", UNKNOWN_ENGINE)
 
     def _assemble(self, group: Group) -> Iterable[Transfer]:
-        group.attempts = attempts_of(group.halves.values(), group.before) | group.reopened
+        group.attempts = attempts_of(group.halves.values(), group.before, group.reopened)
         pairs = pairs_of(group.halves, group.pairs, group.attempts)
-        for pair in sorted(pairs, key=attrgetter("opened")):
+        for pair in sorted(pairs, key=attrgetter("opened")) if len(pairs) > 1 else pairs:
             transfer = transfer_of(pair, self._engine, self._agents)
             if transfer is not None:
                 yield transfer
@@ -323,10 +323,10 @@ class Assembler:
         for identity, half in group.halves.items():
             del self._group_of[identity]
             attempt = group.attempts.get(identity, last)
-            self._entomb(hash(identity), _Tomb(half.last_t, self._now_ns, attempt))
+            self._entomb(hash(identity), half.last_t, attempt)
             last = max(last, attempt)
         for base in (group.base, *group.aliases):
-            self._entomb(hash(base), _Tomb(group.last_t, self._now_ns, last))
+            self._entomb(hash(base), group.last_t, last)
         # Late events of a closed transfer come within its lease; keep twice that much, bounded.
         horizon_ns = self._now_ns - int(2 * self._lease_s * 1e9)
         while self._tombs and (
@@ -334,9 +334,9 @@ class Assembler:
         ):
             self._tombs.popitem(last=False)
 
-    def _entomb(self, name: int, tomb: _Tomb) -> None:
-        self._tombs[name] = tomb._replace(spoken_ns=self._now_ns)
-        self._tombs.move_to_end(name)
+    def _entomb(self, name: int, last_t: int, attempt: int) -> None:
+        self._tombs.pop(name, None)  # to the end, in the order of being spoken of
+        self._tombs[name] = _Tomb(last_t, self._now_ns, attempt)
 
     def _evict(self) -> None:
         """Make room: ended ones first, then one-sided ones, then the oldest."""

@@ -9,6 +9,7 @@ itself. So a pair may cross attempts, and two ranks may pair differently; both a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from pushscope.telemetry import events as ev
@@ -18,6 +19,7 @@ from pushscope.telemetry.transfer import Rank, rank_name
 Matches = Mapping[Identity, Set[Identity]]
 """P half -> the D halves that its ranks matched it with."""
 Attempts = Mapping[Identity, int]
+NO_ATTEMPTS: Final[Attempts] = MappingProxyType({})
 
 _OF_A_PUSH: Final = frozenset(
     {
@@ -56,13 +58,13 @@ class Pair(NamedTuple):
         return min((h.first_t for h in seen), default=0), seen[0].request_id if seen else ""
 
 
-def attempts_of(halves: Iterable[Half], before: int = 0) -> dict[Identity, int]:
-    """The attempt that each half belongs to, counted on from ``before``.
+def attempts_of(halves: Iterable[Half], before: int = 0, known: Attempts = NO_ATTEMPTS) -> Attempts:
+    """The attempt that each half belongs to, counted on from ``before``; those that are ``known`` are kept.
 
     In the order of their beginning a half joins the latest attempt, if that lacks its side and the other side is
     still at it; else it begins the next. What comes later never changes a number.
     """
-    numbers: dict[Identity, int] = {}
+    numbers = dict(known)
     number, latest = before, dict[bool, Half]()
     for half in sorted(halves, key=_begun):
         other = latest.get(not half.decodes)
@@ -90,9 +92,9 @@ def pairs_of(halves: Mapping[Identity, Half], matches: Matches, attempts: Attemp
 
     ``attempts`` numbers the halves, and those that were closed before and came up again.
     """
-    edges = [
-        (halves[p], _half_of(d, halves)) for p, peers in matches.items() if p in halves for d in sorted(peers)
-    ]
+    edges = [(halves[p], _half_of(d, halves)) for p, ds in matches.items() if p in halves for d in sorted(ds)]
+    if len(edges) == 1 and len(halves) == 2 and edges[0][1].events:  # nearly always
+        return [_matched(*edges[0], attempts)]
     ps_of: dict[Identity, list[Half]] = {}
     ds_of: dict[Identity, list[Half]] = {}
     d_halves: dict[Identity, Half] = {}
@@ -111,12 +113,12 @@ def pairs_of(halves: Mapping[Identity, Half], matches: Matches, attempts: Attemp
 
 def _half_of(identity: Identity, halves: Mapping[Identity, Half]) -> Half:
     """D's half of a match, which may have had no room for D's engine id: P named it with the registration."""
-    engine, request_id = identity
-    return (
-        halves.get(identity)
-        or next((h for h in halves.values() if h.request_id == request_id and h.decodes), None)
-        or Half(engine, request_id)
-    )
+    half = halves.get(identity)
+    if half is None:
+        engine, request_id = identity
+        named = (h for h in halves.values() if h.request_id == request_id and h.decodes)
+        half = next(named, None) or Half(engine, request_id)
+    return half
 
 
 # -- what P's ranks matched ----------------------------------------------------------------------------
@@ -125,11 +127,12 @@ def _half_of(identity: Identity, halves: Mapping[Identity, Half]) -> Half:
 def _matched(p: Half, d: Half, attempts: Attempts, note: str = "") -> Pair:
     p_attempt = attempts[p.identity]
     attempt = attempts.get(d.identity, p_attempt)
-    # A half without events is one that was closed before.
-    was_over = _was_over(d, _matched_ns(p, d)) if d.events else d.identity in attempts
-    if attempt != p_attempt:
-        crossed = f"P's blocks of attempt {p_attempt} met D's registration of attempt {attempt}"
-        note = "; ".join(filter(None, (crossed + (", which D had ended" if was_over else ""), note)))
+    if attempt == p_attempt:
+        return Pair(p, d, attempt, p_attempt, note=note)
+    # A half without events was closed before.
+    was_over = _was_over(d, _matched_ns(p, d)) if d.events else True
+    crossed = f"P's blocks of attempt {p_attempt} met D's registration of attempt {attempt}"
+    note = "; ".join(filter(None, (crossed + (", which D had ended" if was_over else ""), note)))
     return Pair(p, d, attempt, p_attempt, note=note, d_was_over=was_over)
 
 
