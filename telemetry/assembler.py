@@ -8,7 +8,7 @@ which belong together, :mod:`.judge` where each stands), computed again only whe
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -18,7 +18,14 @@ from pushscope.telemetry import events as ev
 from pushscope.telemetry.half import Half, Identity
 from pushscope.telemetry.ids import base_id
 from pushscope.telemetry.judge import UNKNOWN_ENGINE, EngineFacts, transfer_of
-from pushscope.telemetry.pairing import NO_ATTEMPTS, Attempts, attempts_of, pairs_of, wanted_by
+from pushscope.telemetry.pairing import (
+    NO_ATTEMPTS,
+    NOTHING_BEFORE,
+    Attempts,
+    attempts_of,
+    pairs_of,
+    wanted_by,
+)
 from pushscope.telemetry.source import RingState
 from pushscope.telemetry.transfer import Outcome, Rank, Transfer
 
@@ -60,10 +67,10 @@ class Group:
         "transfers",
     )
 
-    def __init__(self, base: str, before: int):
+    def __init__(self, base: str):
         self.base = base
-        self.before = before
-        """Attempts that were closed before."""
+        self.before: Mapping[str, int] = NOTHING_BEFORE
+        """Base id -> attempts that were closed before."""
         self.aliases: list[str] = []
         """Other base ids that turned out to be this one's."""
         self.halves: dict[Identity, Half] = {}
@@ -176,19 +183,20 @@ class Assembler:
         if tomb is not None:
             if not isinstance(event, _BEGINNINGS) or event.t <= tomb.last_t:
                 # Said again as long as the engine holds on to it: so must we.
-                for name in (hash(identity), hash(base)):
-                    last_t, _, attempt = self._tombs.get(name, tomb)
-                    self._entomb(name, last_t, attempt)
+                for spoken_of in (hash(identity), hash(base)):
+                    last_t, _, attempt = self._tombs.get(spoken_of, tomb)
+                    self._entomb(spoken_of, last_t, attempt)
                 return None
             del self._tombs[hash(identity)]
-        base = self._alias.get(base, base)
-        group = self._groups.get(base)
+        name = self._alias.get(base, base)
+        group = self._groups.get(name)
         if group is None:
             if len(self._groups) >= MAX_GROUPS:
                 self._evict()
-            tomb = self._tombs.get(hash(base))
-            group = self._groups[base] = Group(base, tomb.attempt if tomb else 0)
-        group.halves[identity] = Half(*identity)
+            group = self._groups[name] = Group(name)
+        if earlier := self._tombs.get(hash(base)):
+            group.before = {**group.before, base: earlier.attempt}
+        group.halves[identity] = Half(*identity, base)
         self._group_of[identity] = group
         return group
 
@@ -215,7 +223,7 @@ class Assembler:
         group.aliases += merged.aliases
         self._alias.update(dict.fromkeys(merged.aliases, group.base))
         group.last_t = max(group.last_t, merged.last_t)
-        group.before = max(group.before, merged.before)
+        group.before = {**group.before, **merged.before}
         group.reopened = {**group.reopened, **merged.reopened}
         for key, peers in merged.pairs.items():
             group.pairs.setdefault(key, set()).update(peers)
@@ -319,14 +327,14 @@ class Assembler:
         del self._groups[group.base]
         for alias in group.aliases:
             del self._alias[alias]
-        last = group.before
+        last = dict(group.before)
         for identity, half in group.halves.items():
             del self._group_of[identity]
-            attempt = group.attempts.get(identity, last)
+            attempt = group.attempts.get(identity, 0)
             self._entomb(hash(identity), half.last_t, attempt)
-            last = max(last, attempt)
-        for base in (group.base, *group.aliases):
-            self._entomb(hash(base), group.last_t, last)
+            last[half.base] = max(last.get(half.base, 0), attempt)
+        for base, attempt in last.items():
+            self._entomb(hash(base), group.last_t, attempt)
         # Late events of a closed transfer come within its lease; keep twice that much, bounded.
         horizon_ns = self._now_ns - int(2 * self._lease_s * 1e9)
         while self._tombs and (

@@ -9,7 +9,6 @@ import msgspec
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.half import NO_FACTS, Facts, Half
-from pushscope.telemetry.ids import base_id
 from pushscope.telemetry.pairing import Pair, wanted_by
 from pushscope.telemetry.stages import Agents, critical_path, is_pull, stages_of
 from pushscope.telemetry.transfer import (
@@ -77,7 +76,7 @@ def transfer_of(pair: Pair, engines: Engines, agents: Agents) -> Transfer | None
     seen = [half for half in (p_half, d_half) if half and half.events]
     moved = _NOTHING if outcome in NOTHING_MOVED else _moved(p, d, p_state, d_state, pull=pull)
     return Transfer(
-        base_id=base_id(seen[0].request_id),
+        base_id=seen[0].base,
         attempt=pair.attempt,
         p_attempt=pair.p_attempt,
         pairing=pair.note,
@@ -93,7 +92,7 @@ def transfer_of(pair: Pair, engines: Engines, agents: Agents) -> Transfer | None
         opened_ns=min(half.first_t for half in seen),
         since_ns=since,
         closed_ns=ended_t or None,
-        waits="" if ended_t else who_waits(p, d, pull=pull),
+        waits="" if ended_t else who_waits(p, d, pull=pull, taken_by=pair.taken_by),
         order="" if matched is None else "blocks first" if matched.blocks_first else "registration first",
         error=error,
         ranks_done=moved.ranks_done,

@@ -20,6 +20,7 @@ Matches = Mapping[Identity, Set[Identity]]
 """P half -> the D halves that its ranks matched it with."""
 Attempts = Mapping[Identity, int]
 NO_ATTEMPTS: Final[Attempts] = MappingProxyType({})
+NOTHING_BEFORE: Final[Mapping[str, int]] = MappingProxyType({})
 
 _OF_A_PUSH: Final = frozenset(
     {
@@ -51,6 +52,8 @@ class Pair(NamedTuple):
     """In words: how this pair is not what was sent together."""
     d_was_over: bool = False
     """D had ended its part before P's blocks met its registration."""
+    taken_by: int = 0
+    """The attempt whose registration met the blocks that were meant for this D half."""
 
     @property
     def opened(self) -> tuple[int, str]:
@@ -58,21 +61,55 @@ class Pair(NamedTuple):
         return min((h.first_t for h in seen), default=0), seen[0].request_id if seen else ""
 
 
-def attempts_of(halves: Iterable[Half], before: int = 0, known: Attempts = NO_ATTEMPTS) -> Attempts:
-    """The attempt that each half belongs to, counted on from ``before``; those that are ``known`` are kept.
+def attempts_of(
+    halves: Iterable[Half], before: Mapping[str, int] = NOTHING_BEFORE, known: Attempts = NO_ATTEMPTS
+) -> Attempts:
+    """The attempt that each half belongs to, for each base id counted on from ``before``.
 
-    In the order of their beginning a half joins the latest attempt, if that lacks its side and the other side is
-    still at it; else it begins the next. What comes later never changes a number.
+    In the order of their beginning a half joins the latest attempt of its base id, if that lacks its side and the
+    other side is still at it; a D half joins the P half that it names, if nobody has; else it begins the next.
+    What comes later never changes a number. Those that are ``known`` are kept.
     """
     numbers = dict(known)
-    number, latest = before, dict[bool, Half]()
+    latest: dict[str, _Attempt] = {}
     for half in sorted(halves, key=_begun):
-        other = latest.get(not half.decodes)
-        if other is None or half.decodes in latest or _was_over(other, half.first_t):
-            number, latest = number + 1, {}
-        latest[half.decodes] = half
-        numbers[half.identity] = number
+        attempt = latest.get(half.base)
+        if attempt is None or not attempt.takes(half):
+            attempt = _named_by(half, attempt)
+        if attempt is None:
+            previous = latest.get(half.base)
+            number = previous.number if previous else before.get(half.base, 0)
+            attempt = latest[half.base] = _Attempt(number + 1, previous)
+        attempt.sides[half.decodes] = half
+        numbers[half.identity] = attempt.number
     return numbers
+
+
+class _Attempt:
+    """P's and D's leg of one try, as far as they were seen."""
+
+    __slots__ = ("number", "previous", "sides")
+
+    def __init__(self, number: int, previous: _Attempt | None):
+        self.number = number
+        self.previous = previous
+        self.sides: dict[bool, Half] = {}
+        """By whether it is D's."""
+
+    def takes(self, half: Half) -> bool:
+        other = self.sides.get(not half.decodes)
+        return half.decodes not in self.sides and other is not None and not _was_over(other, half.first_t)
+
+
+def _named_by(d: Half, attempt: _Attempt | None) -> _Attempt | None:
+    """The attempt whose P leg this D half names, if it has no D leg: D's may come when P has given up."""
+    name = d.named
+    while attempt is not None:
+        p = attempt.sides.get(False)
+        if name and p is not None and p.request_id == name and True not in attempt.sides:
+            return attempt
+        attempt = attempt.previous
+    return None
 
 
 def _begun(half: Half) -> tuple[int, str, str]:
@@ -95,20 +132,16 @@ def pairs_of(halves: Mapping[Identity, Half], matches: Matches, attempts: Attemp
     edges = [(halves[p], _half_of(d, halves)) for p, ds in matches.items() if p in halves for d in sorted(ds)]
     if len(edges) == 1 and len(halves) == 2 and edges[0][1].events:  # nearly always
         return [_matched(*edges[0], attempts)]
-    ps_of: dict[Identity, list[Half]] = {}
-    ds_of: dict[Identity, list[Half]] = {}
-    d_halves: dict[Identity, Half] = {}
+    met: dict[Identity, tuple[Half, list[Half]]] = {}
     for p, d in edges:
-        ps_of.setdefault(d.identity, []).append(p)
-        ds_of.setdefault(p.identity, []).append(d)
-        d_halves[d.identity] = d
+        met.setdefault(d.identity, (d, []))[1].append(p)
     pairs = []
-    for identity, ps in ps_of.items():
-        d = d_halves[identity]
-        alike = len(ps) == 1 and len(ds_of[ps[0].identity]) == 1
+    for d, ps in met.values():
+        alike = len(ps) == 1 and len({e.peer_request_id for _, e in _matches(ps[0])}) <= 1
         pairs.append(_matched(ps[0], d, attempts) if alike else _differing(ps, d, attempts))
-    free = [h for h in halves.values() if h.identity not in ds_of and h.identity not in ps_of]
-    return pairs + (_tentative(free, attempts) if free else [])
+    paired = {half.identity for edge in edges for half in edge}
+    free = [h for h in halves.values() if h.identity not in paired]
+    return pairs + (_tentative(free, attempts, pairs) if free else [])
 
 
 def _half_of(identity: Identity, halves: Mapping[Identity, Half]) -> Half:
@@ -127,17 +160,18 @@ def _half_of(identity: Identity, halves: Mapping[Identity, Half]) -> Half:
 def _matched(p: Half, d: Half, attempts: Attempts, note: str = "") -> Pair:
     p_attempt = attempts[p.identity]
     attempt = attempts.get(d.identity, p_attempt)
-    if attempt == p_attempt:
+    if attempt == p_attempt or d.base != p.base:
         return Pair(p, d, attempt, p_attempt, note=note)
+    matched_ns = min((e.t for _, e in _matches(p) if e.peer_request_id == d.request_id), default=None)
+    if matched_ns is None:
+        return Pair(
+            p, d, attempt, p_attempt, note=f"attempt {attempt} read P's blocks of attempt {p_attempt}"
+        )
     # A half without events was closed before.
-    was_over = _was_over(d, _matched_ns(p, d)) if d.events else True
+    was_over = _was_over(d, matched_ns) if d.events else True
     crossed = f"P's blocks of attempt {p_attempt} met D's registration of attempt {attempt}"
     note = "; ".join(filter(None, (crossed + (", which D had ended" if was_over else ""), note)))
     return Pair(p, d, attempt, p_attempt, note=note, d_was_over=was_over)
-
-
-def _matched_ns(p: Half, d: Half) -> int:
-    return min((e.t for _, e in _matches(p) if e.peer_request_id == d.request_id), default=p.last_t)
 
 
 def _matches(p: Half) -> list[tuple[Rank, ev.Matched]]:
@@ -166,17 +200,20 @@ def _differing(ps: Sequence[Half], d: Half, attempts: Attempts) -> Pair:
 # -- what nobody has matched yet -----------------------------------------------------------------------
 
 
-def _tentative(free: Sequence[Half], attempts: Attempts) -> list[Pair]:
+def _tentative(free: Sequence[Half], attempts: Attempts, paired: Iterable[Pair]) -> list[Pair]:
     """By base id: D halves, oldest first, each with the P half that vLLM is most likely to pair it with."""
     in_order = sorted(free, key=_begun)
     free_p = [h for h in in_order if not h.decodes]
+    taken_by = {pair.p_attempt: pair.attempt for pair in paired if pair.attempt != pair.p_attempt}
     pairs = []
     for d in (h for h in in_order if h.decodes):
-        p = _likely(d, free_p, attempts)
-        if p is not None:
-            free_p.remove(p)
         attempt = attempts[d.identity]
-        pairs.append(Pair(p, d, attempt, attempts[p.identity] if p else attempt, p is not None))
+        p = _likely(d, free_p, attempts)
+        if p is None:
+            pairs.append(Pair(None, d, attempt, attempt, taken_by=taken_by.get(attempt, 0)))
+        else:
+            free_p.remove(p)
+            pairs.append(Pair(p, d, attempt, attempts[p.identity], tentative=True))
     return pairs + [Pair(h, None, attempts[h.identity], attempts[h.identity]) for h in free_p]
 
 
@@ -198,4 +235,4 @@ def wanted_by(d: Half) -> tuple[str | None, str]:
     arrived = facts.first(ev.RequestArrived)
     asked = facts.first(ev.RegistrationStaged) or facts.first(ev.ReadStaged) or arrived
     engine = (asked and asked.peer_engine) or (arrived and arrived.peer_engine) or None
-    return engine, arrived.peer_request_id if arrived else ""
+    return engine, d.named

@@ -38,8 +38,11 @@ def present_stage(stages: Sequence[StageTime]) -> tuple[Stage, int] | None:
     return _NEXT.get(latest.stage, latest.stage), latest.end_ns or latest.start_ns
 
 
-def who_waits(p: Facts, d: Facts, *, pull: bool) -> str:
-    """Who waits for what, if one half of the meeting is missing."""
+def who_waits(p: Facts, d: Facts, *, pull: bool, taken_by: int = 0) -> str:
+    """Who waits for what, if one half of the meeting is missing.
+
+    ``taken_by``: the attempt whose registration met the blocks that were meant for this one.
+    """
     if is_pull(d):
         handshake = d.has(ev.TransferDeferred) and not d.has(ev.TransferResumed)
         return "D waits for its handshake with P" if handshake else ""
@@ -54,13 +57,7 @@ def who_waits(p: Facts, d: Facts, *, pull: bool) -> str:
             return "both are at P, its writer has yet to pair them"
         return "P waits for D's registration to arrive"
     if registered:
-        if p.has(ev.PrefillNotProcessed):
-            return "D waits for a prefill that P gave up"
-        if p.has(ev.PrefillScheduled):
-            return "D waits for P's prefill, which is running"
-        if p.has(ev.RequestArrived):
-            return "D waits for P's prefill, which is queued"
-        return "D waits for P's prefill"
+        return f"D waits for {_which_prefill(p, taken_by)}"
     if staged:
         waits = "P waits for D to read" if pull else "P waits for D's registration"
         if not d.has(ev.RequestArrived):
@@ -78,3 +75,15 @@ def _waits_for_a_rank(p: Facts, d: Facts) -> str:
     matched = {rank for rank, _ in p.all(ev.Matched)}
     late = sorted({rank for rank, e in d.all(ev.RegistrationDrained) if not e.surplus} - matched)
     return f"D waits for P's {', '.join(map(rank_name, late))} to pair it" if late else ""
+
+
+def _which_prefill(p: Facts, taken_by: int) -> str:
+    if taken_by:
+        return f"blocks that P gave to attempt {taken_by}"
+    if p.has(ev.PrefillNotProcessed):
+        return "a prefill that P gave up"
+    if p.has(ev.PrefillScheduled):
+        return "P's prefill, which is running"
+    if p.has(ev.RequestArrived):
+        return "P's prefill, which is queued"
+    return "P's prefill"
