@@ -212,7 +212,8 @@ class Assembler:
     def _join(self, group: Group, request_id: str) -> None:
         """A request that is paired with one of this group belongs to it, whatever its base id."""
         other = base_id(request_id)
-        if other == group.base or other in self._alias:
+        other = self._alias.get(other, other)
+        if other == group.base:
             return
         self._alias[other] = group.base
         group.aliases.append(other)

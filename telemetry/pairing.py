@@ -68,7 +68,7 @@ def attempts_of(
 
     In the order of their beginning a half joins the latest attempt of its base id, if that lacks its side and the
     other side is still at it; a D half joins the P half that it names, if nobody has; else it begins the next.
-    What comes later never changes a number. Those that are ``known`` are kept.
+    What comes later never changes the number of a D half. Those that are ``known`` are kept.
     """
     numbers = dict(known)
     latest: dict[str, _Attempt] = {}
@@ -80,6 +80,9 @@ def attempts_of(
             previous = latest.get(half.base)
             number = previous.number if previous else before.get(half.base, 0)
             attempt = latest[half.base] = _Attempt(number + 1, previous)
+            if previous is not None and (p := previous.gives_up_p(half)):
+                attempt.sides[False] = p
+                numbers[p.identity] = attempt.number
         attempt.sides[half.decodes] = half
         numbers[half.identity] = attempt.number
     return numbers
@@ -99,6 +102,15 @@ class _Attempt:
     def takes(self, half: Half) -> bool:
         other = self.sides.get(not half.decodes)
         return half.decodes not in self.sides and other is not None and not _was_over(other, half.first_t)
+
+    def gives_up_p(self, d: Half) -> Half | None:
+        """The P leg, if it came right before the D leg of the next try, and long after this one's: its own was lost."""
+        p, mine = self.sides.get(False), self.sides.get(True)
+        if p is None or mine is None or not d.decodes:
+            return None
+        if d.first_t - p.first_t >= p.first_t - mine.first_t or any(e.t < d.first_t for _, e in _matches(p)):
+            return None
+        return self.sides.pop(False)
 
 
 def _named_by(d: Half, attempt: _Attempt | None) -> _Attempt | None:

@@ -54,8 +54,12 @@ def _summary(report: Report) -> Iterable[list[str]]:
         yield _counts("rendezvous", report.orders)
     if set(report.sides) != {"P and D"}:
         yield _counts("observed", report.sides)
-    if report.retries or report.tentative:
-        yield [f"retries: {units.count(report.retries)}", f"tentative pairs: {units.count(report.tentative)}"]
+    if report.retries or report.mispaired or report.tentative:
+        yield [
+            f"retries: {units.count(report.retries)}",
+            *([f"paired across attempts: {units.count(report.mispaired)}"] if report.mispaired else []),
+            f"tentative pairs: {units.count(report.tentative)}",
+        ]
     if report.descriptors_merged:
         ratio = report.descriptors / report.descriptors_merged
         before, after = units.count(report.descriptors), units.count(report.descriptors_merged)
