@@ -565,6 +565,11 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     nixl_agent: str = ""
     side_channel: str = ""
     """``host:port`` that this engine advertises for handshakes."""
+    model: str = ""
+    block_size: int = 0
+    """Tokens per KV block; 0 if not known."""
+    connector_version: int = 0
+    """vLLM's ``NIXL_CONNECTOR_VERSION``; 0 if not known."""
     lease_s: float = 30.0
     otlp_traces_endpoint: str = ""
     anchor_monotonic_ns: int = 0

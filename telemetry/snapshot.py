@@ -19,6 +19,12 @@ class EngineProcess(msgspec.Struct, frozen=True, kw_only=True):
     events_lost: int = 0
     """Events that this reader missed, and that the engine could not record."""
     last_event_ns: int | None = None
+    recording: bool = True
+    """False while recording is switched off."""
+    seams_off: str = ""
+    """What is not recorded because this vLLM differs."""
+    shut_down: bool = False
+    """It said that it ends."""
     loop_calls: int = 0
     loop_s: float = 0.0
     """Time that the connector took from the engine's main thread, over ``loop_calls`` calls."""

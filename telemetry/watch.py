@@ -214,6 +214,9 @@ class Watcher:
             events=process.events,
             events_lost=self._lost(state),
             last_event_ns=process.last_t,
+            recording=process.recording,
+            seams_off=process.seams_off,
+            shut_down=process.down,
             loop_calls=process.loop_calls,
             loop_s=process.loop_ns / 1e9,
             loop_max_s=process.loop_max_ns / 1e9,
@@ -225,16 +228,16 @@ class Watcher:
             notices.append(f"no engine records in {self.source.label}")
         for engine in engines:
             if not engine.alive:
-                clean = any(self._processes[s.origin.instance].down for s in self._rings_of(engine))
+                clean = any(process.shut_down for process in engine.processes)
                 notices.append(f"{engine.name} has {'shut down' if clean else 'gone without shutting down'}")
             if forgotten := sum(s.forgotten for s in self._rings_of(engine)):
                 notices.append(
                     f"{engine.name}: {forgotten} events were overwritten before this reader came; of what happened "
                     f"then only what is still open is known"
                 )
-            if any(not self._processes[s.origin.instance].recording for s in self._rings_of(engine)):
+            if not all(process.recording for process in engine.processes):
                 notices.append(f"{engine.name}: recording is switched off, what happens now is not seen")
-            missing = {self._processes[s.origin.instance].seams_off for s in self._rings_of(engine)} - {""}
+            missing = {process.seams_off for process in engine.processes} - {""}
             notices.extend(f"{engine.name}: not recorded with this vLLM: {what}" for what in sorted(missing))
         sides = "".join(engine.side for engine in engines)
         if engines and not ("P" in sides and "D" in sides):
