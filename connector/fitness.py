@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -48,8 +49,8 @@ def vllm_fitness() -> VllmFitness:
             off.append(SeamOff(facade.LISTENER, why, ("side channel served", "listener dead")))
         return Side(num_seams=len(SCHEDULER.seams) + 1, off=tuple(off))
 
-    def worker(cls: type) -> Side:
-        table = facade.worker_seams(str(getattr(cls, "_TRANSFER_MODE", "push")))
+    def worker(cls: type, mode: str) -> Side:
+        table = facade.worker_seams(mode)
         return Side(num_seams=len(table.seams), off=tuple(seams_off(table, cls)))
 
     return VllmFitness(
@@ -58,7 +59,7 @@ def vllm_fitness() -> VllmFitness:
         tuple(
             _side(mode, part, examine)
             for mode in ("push", "pull")
-            for part, examine in (("scheduler", scheduler), ("worker", worker))
+            for part, examine in (("scheduler", scheduler), ("worker", partial(worker, mode=mode)))
         ),
     )
 

@@ -65,6 +65,8 @@ class Assembler:
         self._now_ns = 0
         self._last_t: dict[str, int] = {}
         """When each engine was heard last."""
+        self._raised: dict[str, tuple[int, str]] = {}
+        """Engine -> (when, what) its connector raised on the engine's main thread, last."""
         self._gaps: dict[str, tuple[int, int]] = {}
         """Engine -> (when its recording was switched on again, when that was read)."""
         self._engines: dict[str, EngineFacts] = {}
@@ -99,8 +101,9 @@ class Assembler:
             origin = state.origin
             alive = state.alive and engines.get(origin.engine_id, UNKNOWN_ENGINE).alive
             last_t = 0 if alive else self._last_t.get(origin.engine_id, 0)
+            died_of = "" if alive else self._raised.get(origin.engine_id, (0, ""))[1]
             shape = origin.tp_size, origin.pp_size, origin.mode
-            engines[origin.engine_id] = EngineFacts(True, alive, *shape, last_t)
+            engines[origin.engine_id] = EngineFacts(True, alive, *shape, last_t, died_of)
         if engines.items() - self._engines.items():
             self._engines.update(engines)
             self._look_again()
@@ -108,6 +111,10 @@ class Assembler:
     def heard(self, engine: str, t: int) -> None:
         """Some event of an engine, at ``t``: a sign of life."""
         self._last_t[engine] = max(t, self._last_t.get(engine, 0))
+
+    def raised(self, engine: str, t: int, what: str) -> None:
+        """What an engine's connector raised: if the engine is gone, it died of it."""
+        self._raised[engine] = max((t, what), self._raised.get(engine, (0, "")))
 
     def gap_ended(self, engine: str, t: int) -> None:
         """An engine records again. What it does not soon say to be open ended while nobody looked."""

@@ -477,6 +477,14 @@ class RecordingSwitched(Event, frozen=True, array_like=True, gc=False, tag=75):
     on: bool = True
 
 
+class ConnectorRaised(Event, frozen=True, array_like=True, gc=False, tag=76):
+    """An exception left the connector on the engine's main thread: vLLM's engine core ends of it."""
+
+    where: str = ""
+    error: str = ""
+    gives_way: ClassVar[str] = "error"
+
+
 AnyEvent = (
     RequestArrived
     | TraceContext
@@ -534,6 +542,7 @@ AnyEvent = (
     | Loop
     | Tables
     | RecordingSwitched
+    | ConnectorRaised
 )
 
 KINDS: Final[tuple[type[Event], ...]] = get_args(AnyEvent)

@@ -59,14 +59,10 @@ def _presence(engine: Engine) -> Check:
     )
     if engine.alive:
         return _about(engine.name, OK, told)
+    told = f"{told}; {engine.end}"
     if engine.shut_down:
-        return _about(engine.name, INFORMATION, f"{told}; has shut down")
-    return _about(
-        engine.name,
-        WARNING,
-        f"{told}; it, or a rank of it, is gone without shutting down",
-        "see the end of its log",
-    )
+        return _about(engine.name, INFORMATION, told)
+    return _about(engine.name, WARNING, told, "see the end of its log")
 
 
 def _recording(engine: Engine, facts: Facts) -> Iterator[Check]:

@@ -67,6 +67,8 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     here: bool = True
     """It runs under this host's name: what is an address of this host is one of the engine's."""
     alive: bool = True
+    end: str = ""
+    """If it, or a rank of it, is gone: how it ended, after its name."""
     shut_down: bool = False
     """It said that it ends."""
     mode: str = "push"

@@ -364,7 +364,11 @@ class TestEngines:
     @pytest.mark.parametrize(
         ("changes", "words", "level"),
         [
-            ({"alive": False}, "gone without shutting down", Level.WARNING),
+            (
+                {"alive": False, "end": "has gone without shutting down"},
+                "gone without shutting down",
+                Level.WARNING,
+            ),
             ({"lost": 7}, "7 events lost", Level.WARNING),
             ({"seams_off": ("_xfer_blocks does not exist",)}, "_xfer_blocks does not exist", Level.WARNING),
             ({"pushscope": "0.0.9"}, "records with pushscope 0.0.9, this is 0.1.0", Level.WARNING),
@@ -378,7 +382,7 @@ class TestEngines:
         assert (check.subject, check.level) == ("P1", level)
 
     def test_one_that_shut_down_is_only_told_of(self):
-        facts = engines({"alive": False, "shut_down": True})
+        facts = engines({"alive": False, "end": "has shut down", "shut_down": True})
         assert bad(facts) == []
         assert any("has shut down" in c.finding for c in found(facts))
 
