@@ -101,9 +101,8 @@ class Assembler:
             origin = state.origin
             alive = state.alive and engines.get(origin.engine_id, UNKNOWN_ENGINE).alive
             last_t = 0 if alive else self._last_t.get(origin.engine_id, 0)
-            died_of = "" if alive else self._raised.get(origin.engine_id, (0, ""))[1]
             shape = origin.tp_size, origin.pp_size, origin.mode
-            engines[origin.engine_id] = EngineFacts(True, alive, *shape, last_t, died_of)
+            engines[origin.engine_id] = EngineFacts(True, alive, *shape, last_t)
         if engines.items() - self._engines.items():
             self._engines.update(engines)
             self._look_again()
@@ -115,6 +114,7 @@ class Assembler:
     def raised(self, engine: str, t: int, what: str) -> None:
         """What an engine's connector raised: if the engine is gone, it died of it."""
         self._raised[engine] = max((t, what), self._raised.get(engine, (0, "")))
+        self._look_again()
 
     def gap_ended(self, engine: str, t: int) -> None:
         """An engine records again. What it does not soon say to be open ended while nobody looked."""
@@ -215,7 +215,10 @@ class Assembler:
         return group.transfers
 
     def _engine(self, engine_id: str | None) -> EngineFacts:
-        return self._engines.get(engine_id or "", UNKNOWN_ENGINE)
+        facts = self._engines.get(engine_id or "", UNKNOWN_ENGINE)
+        if facts.alive or engine_id not in self._raised:
+            return facts
+        return msgspec.structs.replace(facts, died_of=self._raised[engine_id][1])
 
     def _assemble(self, group: Group) -> Iterable[Transfer]:
         attempt = 1

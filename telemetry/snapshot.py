@@ -69,15 +69,15 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     def end(self) -> str:
         """How it, or a part of it, ended, after its name; empty while all of it is alive."""
         gone = self.gone
-        raised = next((process.raised for process in gone if process.raised), "")
+        cause = next((f": {process.raised}" for process in gone if process.raised), "")
         unclean = [process for process in gone if not process.shut_down]
         named = " and ".join(f"{process.name} (pid {process.pid})" for process in unclean or gone)
         if not gone:
             return ""
         if any(process.alive for process in self.processes):
-            return f"has lost {named}; the rest of it is still there"
-        if raised:
-            return f"has gone: {raised}"
+            return f"has lost {named}{cause}; the rest of it is still there"
+        if cause:
+            return f"has gone{cause}"
         if not unclean:
             return "has shut down"
         return "has gone without shutting down" + (f": {named}" if len(unclean) < len(gone) else "")

@@ -1,6 +1,7 @@
 """The snapshot: what is so now, and what its reader must know."""
 
 import msgspec
+import pytest
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.snapshot import Snapshot
@@ -117,12 +118,20 @@ def test_a_rank_that_was_killed_is_told_from_those_that_were_shut_down_for_it():
     assert "D1 has gone without shutting down: worker 1 (pid 200)" in s.notices
 
 
-def test_an_engine_that_died_of_its_connector_says_of_what():
+@pytest.mark.parametrize(
+    "readings",
+    [
+        lambda said: (reading(said, 80), reading([], 2000, gone=(D_ENGINE,))),
+        lambda said: (reading(said, 2000, gone=(D_ENGINE,)),),
+    ],
+    ids=["watched as it died", "read afterwards"],
+)
+def test_an_engine_that_died_of_its_connector_says_of_what(readings):
     """It calls ``shutdown`` on its way out, which makes it no clean end."""
     raised = ev.ConnectorRaised(ms(25), "get_transfer_results", "AssertionError('no')")
     said = until(delivered(), ev.DecodeScheduled)
     said += [(D_WORKER, raised), *((o, ev.EngineDown(ms(26))) for o in (D_SCHEDULER, D_WORKER))]
-    s = watched(reading(said, 80), reading([], 2000, gone=(D_ENGINE,))).snapshot()
+    s = watched(*readings(said)).snapshot()
     assert "D1 has gone: get_transfer_results raised AssertionError('no')" in s.notices
     (lost,) = s.recent
     assert lost.outcome is Outcome.LOST
