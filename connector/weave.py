@@ -44,9 +44,9 @@ class Probe(Protocol):
 class Seam:
     """One method of vLLM, and who looks on.
 
-    ``timed``: it runs on the engine's main thread, count its time. ``unless(probe)``: a cheap look that spares
-    an observer around the method. ``speaks_for_caller``: it logs with a ``stacklevel``, so that our frame
-    must not count as its caller.
+    ``timed``: it runs on the engine's main thread, count its time; what it raises ends the engine.
+    ``unless(probe)``: a cheap look that spares an observer around the method. ``speaks_for_caller``: it logs
+    with a ``stacklevel``, so that our frame must not count as its caller.
     """
 
     def __init__(
@@ -130,7 +130,12 @@ def _after(original: Callable[..., Any], seam: Seam, probe: Probe) -> FunctionTy
 
     def woven(self: Any, *args: Any, **kwargs: Any) -> Any:
         t = now()
-        result = original(self, *args, **kwargs)
+        try:
+            result = original(self, *args, **kwargs)
+        except Exception as error:
+            if timed:
+                recorder.raised(error, name)
+            raise
         try:
             if in_order and not kwargs:
                 observe(probe, t, result, *args)
@@ -168,6 +173,8 @@ def _around(original: Callable[..., Any], seam: Seam, probe: Probe) -> FunctionT
         except BaseException as error:
             if watch is not None:
                 _tell(watch, name, recorder, raised=error)
+            if timed and isinstance(error, Exception):
+                recorder.raised(error, name)
             raise
         if watch is not None:
             _tell(watch, name, recorder, result=result)
