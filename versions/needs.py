@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from types import MappingProxyType
+
+import msgspec
 
 from pushscope.connector.pull_seams import PULL
 from pushscope.connector.push_seams import PUSH
@@ -96,6 +99,11 @@ def form_of(seam: Seam) -> str:
 def seams_now() -> dict[str, list[str]]:
     """The seams that the code has, by the class they are woven into."""
     return {name: [form_of(seam) for seam in table.seams] for name, table in SEAMS.items()}
+
+
+def seams_digest() -> str:
+    """Stands for :func:`seams_now`, to tell whether something was run with the seams of now."""
+    return blake2b(msgspec.json.encode(seams_now()), digest_size=6).hexdigest()
 
 
 def attributes_now() -> dict[str, list[str]]:
