@@ -62,7 +62,7 @@ def default_cache() -> Path:
 def made(environment: Environment, cache: Path) -> Interpreter:
     """The environment, installed if it is not there yet or its pins have changed.
 
-    Raises UnavailableError if it can't be had.
+    Raises UnavailableError or WheelError if it can't be had.
     """
     variables = {"PYTHONPATH": os.pathsep.join([str(ROOT / ".layout"), str(ROOT)])}
     if environment.over:

