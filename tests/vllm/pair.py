@@ -209,7 +209,7 @@ class Pair:
         prompt = self.prompt(num_tokens)
         if order == "p first":
             self.prefill(base, prompt)
-            self.decode(base, prompt, **self._handed_over())
+            self.decode(base, prompt, **self.handed_over())
         else:
             self.decode(base, prompt)
             if order == "d first":
@@ -221,7 +221,7 @@ class Pair:
         self.settle()
         return list(next(o for o in outputs if o.finished).outputs[0].token_ids)
 
-    def _handed_over(self) -> dict[str, Any]:
+    def handed_over(self) -> dict[str, Any]:
         """What P's answer tells D: how to reach it, and (pull) which blocks to read."""
         while True:
             for output in self.p.step():
