@@ -103,7 +103,7 @@ class Scene:
 
     def _keep(self, outputs: list[Any]) -> None:
         for output in outputs:
-            made = [list(o.token_ids) for o in output.outputs if o.finished() and o.finish_reason != "abort"]
+            made = [list(o.token_ids) for o in output.outputs if o.finish_reason in ("length", "stop")]
             self.tokens.setdefault(output.request_id, []).extend(made)
             self.answered[output.request_id] += output.finished and bool(made)
 
@@ -115,7 +115,7 @@ class Scene:
         self.watcher.poll()
         s = self.watcher.snapshot()
         found = [*s.in_flight, *s.waiting, *s.recent]
-        return sorted(found, key=lambda t: (t.base_id, t.attempt, t.p_attempt))
+        return sorted(found, key=lambda t: (t.base_id, t.attempt, t.opened_ns))
 
     def of(self, base: str) -> Transfer:
         """The one transfer of a request."""

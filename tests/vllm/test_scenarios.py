@@ -58,7 +58,7 @@ def drained_at_p(scene: Scene, count: int = 1) -> None:
     scene.until(lambda: registered_at_p(scene, count))
 
 
-def stands(t: Transfer) -> tuple[int, int, Outcome, str]:
+def stands(t: Transfer) -> tuple[int, int | None, Outcome, str]:
     return t.attempt, t.p_attempt, t.outcome, t.waits
 
 
@@ -202,7 +202,7 @@ class TestRetries:
         first, second = scene.seen
         assert stands(first) == (1, 2, Outcome.DELIVERED, "")
         assert first.pairing == crossed
-        assert stands(second) == (2, 2, Outcome.WAITING, "D waits for blocks that P gave to attempt 1")
+        assert stands(second) == (2, None, Outcome.WAITING, "D waits for blocks that P gave to attempt 1")
         scene.pair.prefill(base, prompt)
         scene.until(lambda: len(scene.tokens[base]) == 2)
         scene.settle()
@@ -227,7 +227,7 @@ class TestRetries:
             "P's blocks of attempt 2 met D's registration of attempt 1, which D had ended"
         )
         assert (first.num_blocks, first.num_bytes) == (4, 4 * 32768)
-        assert stands(second) == (2, 2, Outcome.WAITING, "D waits for blocks that P gave to attempt 1")
+        assert stands(second) == (2, None, Outcome.WAITING, "D waits for blocks that P gave to attempt 1")
         scene.pair.prefill(base, prompt)
         scene.finish(base)
         assert scene.tokens[base] == [scene.pair.alone(prompt)]

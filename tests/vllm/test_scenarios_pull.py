@@ -134,7 +134,7 @@ def test_several_completions_of_one_prompt(scene, base):
     prompt = scene.prompt(90)
     scene.request(base, prompt, **GREEDY_N)
     scene.finish(base)
-    *delivered, left = sorted(scene.seen, key=lambda t: t.outcome.value)
+    *delivered, left = sorted(scene.seen, key=lambda t: (t.outcome.value, t.d_request or ""))
     assert [t.d_request and t.d_request[:2] for t in delivered] == ["0_", "1_"]
     assert {t.p_request for t in delivered} == {delivered[0].p_request}
     assert [(t.outcome, t.attempt, t.pairing) for t in delivered] == [(Outcome.DELIVERED, 1, "")] * 2
