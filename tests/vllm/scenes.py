@@ -11,6 +11,7 @@ from typing import Any
 
 from pushscope.lab.ports import free_ports
 from pushscope.telemetry import events as ev
+from pushscope.telemetry.ids import base_id
 from pushscope.telemetry.source import RingsSource
 from pushscope.telemetry.transfer import Outcome, Transfer
 from pushscope.telemetry.watch import Watcher
@@ -138,18 +139,30 @@ class Scene:
         pools = [e.scheduler.kv_cache_manager.block_pool for e in (self.p, self.d)]
         return pools[0].get_num_free_blocks(), pools[1].get_num_free_blocks()
 
+    def clear(self) -> None:
+        """Bring whatever is left to its end, so that one failed test is one failed test."""
+        for engine in (self.p, self.d):
+            engine.engine.abort_request(list(engine.scheduler.requests), internal=True)
+        for request in list(self.d.scheduler.requests.values()):  # D holds their blocks until a write comes
+            self.pair.prefill(base_id(request.request_id), request.prompt_token_ids)
+        self.settle()
+        getattr(self.p.agent.connector_worker, "_pending_d_registrations", {}).clear()
+
     def close(self) -> None:
         self.watcher.source.close()
 
 
 @contextmanager
 def scene_of(pair: Pair) -> Iterator[Scene]:
-    """A scene that leaves nothing behind: every block is free again."""
+    """A scene that leaves nothing behind: every block is free again, and P has no registration."""
     scene = Scene(pair)
     yield scene
-    scene.expire()
-    scene.until(lambda: scene.free_blocks() == (CACHE_BLOCKS, CACHE_BLOCKS), seconds=5)
-    scene.close()
+    try:
+        scene.expire()
+        scene.until(lambda: scene.free_blocks() == (CACHE_BLOCKS, CACHE_BLOCKS), seconds=2)
+    finally:
+        scene.clear()
+        scene.close()
 
 
 def assert_moved(t: Transfer, num_blocks: int, num_tokens: int) -> None:
