@@ -80,7 +80,7 @@ def transfer_of(pair: Pair, engines: Engines, agents: Agents) -> Transfer | None
     return Transfer(
         base_id=seen[0].base,
         attempt=pair.attempt,
-        p_attempt=pair.p_attempt,
+        p_attempt=pair.p_attempt if p_half else None,
         pairing=pair.note,
         mode="pull" if pull else "push",
         d_engine=d_engine,

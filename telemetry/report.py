@@ -92,7 +92,7 @@ class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt at a request that was sent more than once."""
 
     attempt: int
-    p_attempt: int
+    p_attempt: int | None
     outcome: Outcome
     pairing: str = ""
 
@@ -182,7 +182,7 @@ def summarize(transfers: Iterable[Transfer]) -> Report:
 
 def _retried(transfers: Sequence[Transfer]) -> tuple[Retried, ...]:
     """The requests that were tried more than once, with all of their attempts that were seen."""
-    again = {t.base_id for t in transfers if t.attempt > 1 or t.p_attempt > 1}
+    again = {t.base_id for t in transfers if max(t.attempt, t.p_attempt or 0) > 1}
     attempts: dict[str, list[AttemptReport]] = {}
     for t in sorted(transfers, key=lambda t: (t.opened_ns, t.attempt)):
         if t.base_id in again:

@@ -129,8 +129,9 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     base_id: str
     attempt: int = 1
     """Which try at this request it is: the number of D's leg, of P's where D is not known."""
-    p_attempt: int = 1
-    """Of which try P's leg is: another one if P's blocks met the registration of an older or newer try."""
+    p_attempt: int | None = None
+    """Of which try P's leg is, None if that is not known: another one if P's blocks met the registration of an
+    older or newer try."""
     pairing: str = ""
     """In words, if P paired otherwise than the legs were sent: across attempts, or not alike on all ranks."""
     mode: str = "push"

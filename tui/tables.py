@@ -112,7 +112,7 @@ def stage_time(transfer: Transfer, stage: Stage) -> str:
 
 def attempt_mark(transfer: Transfer) -> str:
     """`` #2`` for a second attempt, `` #1←2`` if P's blocks of the second met D's registration of the first."""
-    if transfer.p_attempt != transfer.attempt:
+    if transfer.p_attempt not in (None, transfer.attempt):
         return f" #{transfer.attempt}←{transfer.p_attempt}"
     return f" #{transfer.attempt}" if transfer.attempt > 1 else ""
 

@@ -556,7 +556,7 @@ class TestAttempts:
 
 
 def attempts(assembler: Assembler) -> list[Transfer]:
-    return sorted(assembler.open_transfers(), key=lambda t: (t.attempt, t.p_attempt))
+    return sorted(assembler.open_transfers(), key=lambda t: (t.attempt, t.opened_ns))
 
 
 def retry(at: float, p: str = P2, d: str = D2):

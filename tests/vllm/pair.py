@@ -158,11 +158,13 @@ class Pair:
         *,
         instrumented: bool = True,
         mode: str = "Push",
+        p: dict[str, Any] | None = None,
+        d: dict[str, Any] | None = None,
     ):
-        self.folder, self.seams = folder, seams
+        self.folder, self.seams, self.mode = folder, seams, mode
         options = {"dir": str(folder)} if instrumented else None
-        self.p = Engine("P", "kv_producer", port, model, options, mode)
-        self.d = Engine("D", "kv_consumer", port + 100, model, options, mode)
+        self.p = Engine("P", "kv_producer", port, model, options, mode, p)
+        self.d = Engine("D", "kv_consumer", port + 100, model, options, mode, d)
         self._numbers = iter(range(1_000_000))
 
     def prompt(self, num_tokens: int) -> list[int]:
@@ -230,7 +232,11 @@ class Pair:
 
     def reference(self, num_tokens: int = 100) -> list[int]:
         """The tokens of a request that P does alone."""
-        self.p.add(f"reference-{next(self._numbers)}", self.prompt(num_tokens), 8)
+        return self.alone(self.prompt(num_tokens))
+
+    def alone(self, prompt: list[int], max_tokens: int = 8) -> list[int]:
+        """The tokens that P makes of a prompt alone."""
+        self.p.add(f"reference-{next(self._numbers)}", prompt, max_tokens)
         while True:
             for output in self.p.step():
                 if output.finished:
@@ -271,8 +277,16 @@ def _probe(woven: Any, method: str) -> Any:
     return function.__closure__[names.index("probe")].cell_contents
 
 
-def make_pair(folder: Path, port: int, *, instrumented: bool = True, mode: str = "Push") -> Pair:
-    """Set the pair up, with its rings in ``folder``. Once per process: vLLM keeps global state."""
+def make_pair(
+    folder: Path,
+    port: int,
+    *,
+    instrumented: bool = True,
+    mode: str = "Push",
+    p: dict[str, Any] | None = None,
+    d: dict[str, Any] | None = None,
+) -> Pair:
+    """Set a pair up, with its rings in ``folder``; ``p`` and ``d`` are engine options that are not :data:`ENGINE`'s."""
     os.environ.update(ENVIRONMENT)
     from pushscope.lab.engine.cures import ALL_CURES, apply
 
@@ -290,4 +304,4 @@ def make_pair(folder: Path, port: int, *, instrumented: bool = True, mode: str =
         seams.take_over(PUSH)
         model = folder.parent / "model"
         make_model(model)
-        return Pair(model, folder, port, seams, instrumented=instrumented, mode=mode)
+        return Pair(model, folder, port, seams, instrumented=instrumented, mode=mode, p=p, d=d)
