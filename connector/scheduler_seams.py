@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pushscope.connector.shapes import num_blocks, pp_and_tp
 from pushscope.connector.weave import Observation, SeamTable
 from pushscope.telemetry.events import (
     BlocksStaged,
@@ -233,8 +234,8 @@ class ServedMetadata(dict[Any, Any]):
     def __getitem__(self, rank: Any) -> Any:
         value = super().__getitem__(rank)
         try:
-            self._recorder.record(SideChannelServed(now(), int(rank[0]), int(rank[1])))
-        except Exception as e:  # noqa: BLE001 - older releases have plain tensor-parallel ranks
+            self._recorder.record(SideChannelServed(now(), *pp_and_tp(rank)))
+        except Exception as e:  # noqa: BLE001 - telemetry never costs a request
             self._recorder.failed(e, "side channel")
         return value
 
@@ -256,10 +257,3 @@ def watched_listener(listener: Callable[..., Any], recorder: Recorder) -> Callab
                 recorder.record(ListenerDead(now(), error))
 
     return watched
-
-
-def num_blocks(block_ids: Any) -> int:
-    """Blocks over all cache groups; a single group may come as a flat list."""
-    if block_ids and not isinstance(block_ids[0], (list, tuple)):
-        return len(block_ids)
-    return sum(len(group) for group in block_ids)
