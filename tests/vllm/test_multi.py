@@ -61,7 +61,10 @@ def test_nothing_is_recorded_twice(multi):
 @pytest.fixture
 def beside_another(model: Path, zygote: Zygote, tmp_path: Path) -> Iterator[tuple[Deployment, Path]]:
     """D's first child keeps prompts on disk: one that it knows, it takes."""
-    p, d = prefill_decode(args=("--no-enable-prefix-caching", "--disable-hybrid-kv-cache-manager"))
+    p, d = prefill_decode(
+        args=("--no-enable-prefix-caching", "--disable-hybrid-kv-cache-manager"),
+        env={"VLLM_LOGGING_LEVEL": "INFO"},
+    )
     disk = {
         "kv_connector": "ExampleConnector",
         "kv_role": "kv_both",
