@@ -97,6 +97,8 @@ class Assembler:
         self._now_ns = 0
         self._last_t: dict[str, int] = {}
         """When each engine was heard last."""
+        self._raised: dict[str, tuple[int, str]] = {}
+        """Engine -> (when, what) its connector raised on the engine's main thread, last."""
         self._gaps: dict[str, tuple[int, int]] = {}
         """Engine -> (when its recording was switched on again, when that was read)."""
         self._engines: dict[str, EngineFacts] = {}
@@ -140,6 +142,11 @@ class Assembler:
     def heard(self, engine: str, t: int) -> None:
         """Some event of an engine, at ``t``: a sign of life."""
         self._last_t[engine] = max(t, self._last_t.get(engine, 0))
+
+    def raised(self, engine: str, t: int, what: str) -> None:
+        """What an engine's connector raised: if the engine is gone, it died of it."""
+        self._raised[engine] = max((t, what), self._raised.get(engine, (0, "")))
+        self._look_again()
 
     def gap_ended(self, engine: str, t: int) -> None:
         """An engine records again. What it does not soon say to be open ended while nobody looked."""
@@ -245,7 +252,10 @@ class Assembler:
         return group.transfers
 
     def _engine(self, engine_id: str | None) -> EngineFacts:
-        return self._engines.get(engine_id or "", UNKNOWN_ENGINE)
+        facts = self._engines.get(engine_id or "", UNKNOWN_ENGINE)
+        if facts.alive or engine_id not in self._raised:
+            return facts
+        return msgspec.structs.replace(facts, died_of=self._raised[engine_id][1])
 
     def _assemble(self, group: Group) -> Iterable[Transfer]:
         group.attempts = attempts_of(group.halves.values(), group.before, group.reopened)

@@ -44,6 +44,8 @@ class EngineFacts(msgspec.Struct, frozen=True):
     mode: str = "push"
     last_t: int = 0
     """Of an engine that is gone: when it was heard last."""
+    died_of: str = ""
+    """Of an engine that is gone: what its connector raised."""
 
 
 UNKNOWN_ENGINE: Final = EngineFacts()
@@ -227,7 +229,7 @@ def _given_up(
         return Outcome.ABORTED, dropped.t, f"P ended the prefill leg: {dropped.status}"
     if sent := p.first(ev.SendFinished):
         if d_was_over:
-            return Outcome.ABORTED, sent.t, "D had ended the request before P's blocks met its registration"
+            return Outcome.ABORTED, sent.t, "D did not wait for these blocks"
         return Outcome.DELIVERED, sent.t, ""
     return None
 
@@ -250,8 +252,14 @@ def _gone(outcome: Outcome, ended_t: int, p: Facts, p_state: EngineFacts, d_stat
     p_took_it = outcome is Outcome.ABORTED and p_was_at_it and not p_state.alive and ended_t >= p_state.last_t
     if outcome not in OPEN_OUTCOMES and not p_took_it:
         return ""
-    gone = [side for side, state in (("P", p_state), ("D", d_state)) if state.observed and not state.alive]
-    return f"{' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} gone" if gone else ""
+    gone = {
+        side: state.died_of
+        for side, state in (("P", p_state), ("D", d_state))
+        if state.observed and not state.alive
+    }
+    causes = "; ".join(f"{side}'s {cause}" for side, cause in gone.items() if cause)
+    words = f"{' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} gone" if gone else ""
+    return f"{words}: {causes}" if causes else words
 
 
 def _last_t(*halves: Half | None) -> int:
