@@ -241,7 +241,7 @@ class ById:
 
 
 class ByTransferId(ById):
-    """As vLLM's main branch matches: by the router's transfer_id, by ids only where a side has none."""
+    """As the design document on vLLM's main branch has it (its code was not at hand): by the router's transfer_id, by ids only where a side has none."""
 
     def __init__(self) -> None:
         super().__init__()
