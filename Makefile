@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit engines bench snapshots pictures versions clean
+.PHONY: help install demo test check unit engines matrix bench snapshots pictures versions clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -31,6 +31,9 @@ unit: $(READY) ## Tests that need neither vLLM nor NIXL
 
 engines: $(READY) ## Tests on real vLLM engines with real NIXL between them
 	$(BIN)/python -m pytest tests/vllm
+
+matrix: $(READY) ## The tests on vLLM in every layout and with many random schedules: what is too long for CI
+	PUSHSCOPE_RANDOM_SCHEDULES=1000 $(BIN)/python -m pytest tests/vllm -m "slow or not slow"
 
 bench: $(READY) ## Benchmarks against the budgets, as ratios in one run
 	$(BIN)/python -m bench

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl import metadata as nixl_metadata
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import PUSH_REG_NOTIF_PREFIX
 
 from pushscope.connector.nixl_proxy import NixlProxy
@@ -37,6 +38,8 @@ from pushscope.telemetry.ring import RingError
 
 logger = logging.getLogger("vllm.pushscope")
 
+LISTENER = "_nixl_handshake_listener"
+CONNECTOR_VERSION = int(getattr(nixl_metadata, "NIXL_CONNECTOR_VERSION", 0))
 _MODES = {"NixlPushConnector": "push", "NixlPullConnector": "pull", "NixlConnector": "pull"}
 """By the connector's name: up to 0.27.1 its scheduler and worker do not say it."""
 
@@ -97,9 +100,9 @@ def _instrument_scheduler(scheduler: Any, vllm_config: Any, options: Options, mo
     try:
         probe = SchedulerProbe(scheduler, recorder, _id_form(options), propagate=options.propagate_context)
         cls = SCHEDULER.woven(type(scheduler), probe)
-        listener = "_nixl_handshake_listener"
-        if _listener_fits(getattr(scheduler, listener, None)):
-            setattr(cls, listener, staticmethod(watched_listener(getattr(scheduler, listener), recorder)))
+        if listener_fits(type(scheduler)):
+            listener = watched_listener(getattr(scheduler, LISTENER), recorder)
+            setattr(cls, LISTENER, staticmethod(listener))
         scheduler.__class__ = cls
     except BaseException:
         recorder.close()
@@ -146,7 +149,9 @@ def _id_form(options: Options) -> Callable[[str], str]:
     return partial(recorded_id, hashed=True) if options.hash_request_ids else recorded_id
 
 
-def _listener_fits(listener: Any) -> bool:
+def listener_fits(scheduler: type) -> bool:
+    """Whether this vLLM's side channel can be watched."""
+    listener = getattr(scheduler, LISTENER, None)
     return listener is not None and list(inspect.signature(listener).parameters)[:3] == [
         "encoded_data",
         "ready_event",
@@ -179,6 +184,9 @@ def _recorder(side: Any, vllm_config: Any, options: Options, connector_role: str
         pushscope_version=_version("pushscope"),
         nixl_agent=cut(getattr(side.nixl_wrapper, "name", ""), 40) if worker else "",
         side_channel="" if worker else f"{side.side_channel_host}:{side.side_channel_port}",
+        model=cut(vllm_config.model_config.model, 200),
+        block_size=int(vllm_config.cache_config.block_size),
+        connector_version=CONNECTOR_VERSION,
         lease_s=float(config.get_from_extra_config("kv_lease_duration", 30)),
         otlp_traces_endpoint=str(
             getattr(vllm_config.observability_config, "otlp_traces_endpoint", None) or ""

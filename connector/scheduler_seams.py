@@ -54,6 +54,8 @@ class SchedulerProbe:
         """Requests with a part in a transfer: ``prefill`` or ``decode``, from arrival to end."""
         self.received: set[str] = set()
         """Blocks are there, decode not yet scheduled."""
+        self.spared: set[str] = set()
+        """Decodes that were scheduled and had nothing to receive; vLLM leaves their ``do_remote_prefill`` set."""
         self.armed: dict[str, float] = {}
         """Push: the deadline (perf_counter seconds) of each registration, in the order of arming."""
         recorder.has_work = lambda: bool(self.legs)
@@ -117,6 +119,7 @@ def _allocated(probe: SchedulerProbe, request: Any, num_external_tokens: int) ->
         staged = ReadStaged(t, request_id, engine, *ranks, num_external_tokens, num_blocks(blocks))
         probe.recorder.begin(key, staged)
     else:
+        probe.spared.add(request.request_id)
         probe.recorder.record(NothingToReceive(t, request_id, "no_external_tokens"))
 
 
@@ -142,7 +145,8 @@ def _finished(probe: SchedulerProbe, request: Any) -> Observation:
     never_scheduled = bool(params and params.get("do_remote_prefill"))
     t = now()
     finished = yield
-    leg = probe.legs.pop(request.request_id, "")
+    leg, spared = probe.legs.pop(request.request_id, ""), request.request_id in probe.spared
+    probe.spared.discard(request.request_id)
     if not leg:
         return
     probe.received.discard(request.request_id)
@@ -158,7 +162,7 @@ def _finished(probe: SchedulerProbe, request: Any) -> Observation:
         recorder.begin(("send", request.request_id), staged)
     elif leg == "prefill":
         recorder.record(PrefillNotProcessed(t, request_id, status))
-    if leg == "decode" and never_scheduled:
+    if leg == "decode" and never_scheduled and not spared:
         recorder.record(NothingToReceive(t, request_id, "not_scheduled"))
     ended = RequestEnded(t, request_id, status)
     if recorder.is_open(("receive", request.request_id)):

@@ -53,10 +53,10 @@ class Probe(Protocol):
 class Seam:
     """One method of vLLM, and who looks on.
 
-    ``timed``: it runs on the engine's main thread, count its time. ``unless(probe)``: a cheap look that spares
-    an observer around the method. ``speaks_for_caller``: it logs with a ``stacklevel``, so that our frame
-    must not count as its caller. ``instead_of``: the newer method whose part this one had; where vLLM has that
-    one, this seam is not wanted.
+    ``timed``: it runs on the engine's main thread, count its time; what it raises ends the engine.
+    ``unless(probe)``: a cheap look that spares an observer around the method. ``speaks_for_caller``: it logs
+    with a ``stacklevel``, so that our frame must not count as its caller. ``instead_of``: the newer method
+    whose part this one had; where vLLM has that one, this seam is not wanted.
     """
 
     def __init__(
@@ -164,7 +164,12 @@ def _after(original: Callable[..., Any], seam: Seam, probe: Probe) -> FunctionTy
 
     def woven(self: Any, *args: Any, **kwargs: Any) -> Any:
         t = now()
-        result = original(self, *args, **kwargs)
+        try:
+            result = original(self, *args, **kwargs)
+        except Exception as error:
+            if timed:
+                recorder.raised(error, name)
+            raise
         try:
             if in_order and not kwargs:
                 observe(probe, t, result, *args)
@@ -202,6 +207,8 @@ def _around(original: Callable[..., Any], seam: Seam, probe: Probe) -> FunctionT
         except BaseException as error:
             if watch is not None:
                 _tell(watch, name, recorder, raised=error)
+            if timed and isinstance(error, Exception):
+                recorder.raised(error, name)
             raise
         if watch is not None:
             _tell(watch, name, recorder, result=result)

@@ -29,7 +29,7 @@ SEAMS: Mapping[str, SeamTable] = MappingProxyType(
 
 LISTENER = "_nixl_handshake_listener"
 LISTENER_PARAMETERS = ("encoded_data", "ready_event", "stop_event")
-"""The first three that ``facade._listener_fits`` wants, or leaves the side channel unwatched."""
+"""The first three that ``facade.listener_fits`` wants, or leaves the side channel unwatched."""
 
 _EITHER_SCHEDULER = (
     "engine_id",  # facade: a ring's origin

@@ -13,12 +13,16 @@ class Recorder:
     def __init__(self):
         self.failures = []
         self.times = []
+        self.raisings = []
 
     def failed(self, error, where=""):
         self.failures.append((where, error))
 
     def took(self, ns):
         self.times.append(ns)
+
+    def raised(self, error, where):
+        self.raisings.append((where, error))
 
 
 @pytest.fixture
@@ -50,6 +54,24 @@ def test_arguments_are_bound_by_name_and_pass_through(probe, args, kwargs):
     result = woven(probe, observer).method(*args, **kwargs)
     assert result == Upstream().method(*args, **kwargs)
     assert probe.seen == [(*result, result)]
+
+
+def around(probe):
+    yield
+
+
+def after(probe, t, result):
+    pass
+
+
+@pytest.mark.parametrize("observer", [around, after])
+@pytest.mark.parametrize("timed", [True, False])
+def test_what_ends_the_engine_is_recorded(probe, observer, timed):
+    """What a method raises on the engine's main thread; another thread's has its own event."""
+    with pytest.raises(KeyError) as e:
+        woven(probe, observer, timed=timed).method("raise")
+    assert probe.recorder.raisings == ([("method", e.value)] if timed else [])
+    assert probe.recorder.failures == []
 
 
 def test_what_the_method_raises_is_seen_and_raised_as_it_was(probe):

@@ -438,6 +438,14 @@ class TestEveryKind:
         assert "decode_engine_id" in exception.error
         assert pair.transfer() == pair.reference()
 
+    def test_what_vllm_raises_on_the_main_thread_is_said_and_goes_on_its_way(self, pair):
+        before = now()
+        with pytest.raises(AttributeError):
+            pair.d.scheduler.connector.connector_scheduler.update_connector_output(None)
+        (raised,) = self.new(pair, ev.ConnectorRaised, before)
+        assert raised.where == "update_connector_output"
+        assert raised.error.startswith("AttributeError(")
+
     def test_switched_off_and_failing(self, pair):
         recorder = pair.recorders[0]
         recorder.failed(BrokenSeamError("on purpose"))
