@@ -371,8 +371,11 @@ def test_an_environment_that_could_not_be_had_says_why():
 def test_the_page_tells_borrowed_kernels_and_libraries():
     run = msgspec.structs.replace(run_of("2", push=[]), over="1", nixl="1.5.2")
     text = page_of(result(verdict("1"), runs=(run,)))
+    assert "| 2, code over 1 | 1.5.2, library 1.5.1 |" in text
     assert "No CPU build of 2 exists" in text
     assert "nixl 1.5.2 is the Python package alone" in text
+    (row,) = [x for x in page(verdict("2"), runs=(run,)) if x.startswith("| vllm 2 ")]
+    assert row.endswith("| push (code over 1) |")
     assert "exists" not in page_of(result(verdict("1"), runs=(run_of(push=[]),)))
 
 
