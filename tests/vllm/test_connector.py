@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from pushscope.lab.demo import ALWAYS_SEEN
+from pushscope.lab.ports import free_ports
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.recorder import SWITCH_NAME, now
 from pushscope.telemetry.source import RingsSource
@@ -51,10 +52,7 @@ ELSEWHERE = ["shutdown", "_handle_heartbeat", "_log_failure", "_nixl_handshake",
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory) -> Pair:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1] % 20_000 + 20_000
-    return make_pair(tmp_path_factory.mktemp("pair") / "rings", port)
+    return make_pair(tmp_path_factory.mktemp("pair") / "rings", free_ports(2))
 
 
 @pytest.fixture

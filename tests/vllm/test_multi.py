@@ -98,7 +98,7 @@ def test_a_child_that_was_not_chosen_has_nothing_to_receive(beside_another):
     for result in not_chosen:
         t = transfers[base(result)]
         assert t.outcome is Outcome.NOTHING_TO_RECEIVE
-        assert (t.waits, t.error, t.num_bytes) == ("", "", None)
+        assert (t.waits, t.error, t.num_bytes) == ("", "", 0)
     assert {transfers[base(r)].outcome for r in chosen} == {Outcome.DELIVERED}
     snapshot = settled(rings)[1]
     assert snapshot.waiting == snapshot.in_flight == ()
