@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import socket
 import sys
 import time
 from collections.abc import Iterator
