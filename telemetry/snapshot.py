@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.transfer import Rank, Transfer
 
 
@@ -119,6 +120,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     totals: Totals = Totals()
     notices: tuple[str, ...] = ()
     """What the reader of this snapshot must know: nothing found, events lost, one side only ..."""
+    diagnoses: tuple[Diagnosis, ...] = ()
+    """What is wrong, with which transfer or engine."""
 
     def engine_name(self, engine_id: str | None) -> str:
         """The short name of an engine, its id if it is not observed, or ``?``."""

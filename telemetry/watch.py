@@ -11,8 +11,10 @@ import msgspec
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.assembler import Assembler
+from pushscope.telemetry.diagnosis.engines import diagnose_engines
 from pushscope.telemetry.snapshot import Engine, EngineProcess, Snapshot, Totals
 from pushscope.telemetry.source import FORGET_DEAD_NS, Reading, RingState, Source
+from pushscope.telemetry.story import Stories
 from pushscope.telemetry.transfer import Outcome, Transfer
 
 WINDOW_NS: Final = 10_000_000_000
@@ -51,6 +53,7 @@ class Watcher:
     def __init__(self, source: Source, *, on_closed: Callable[[Transfer], None] | None = None):
         self.source = source
         self.assembler = Assembler(self._closed)
+        self.stories = Stories()
         self._on_closed = on_closed
         self._delivered: deque[int] = deque()
         """When the transfers ended that were delivered and closed in the last ten seconds."""
@@ -69,6 +72,7 @@ class Watcher:
             return False
         self._reading, self._rings = reading, reading.rings
         self.assembler.rings(reading.rings)
+        self.stories.rings(reading.rings)
         processes = [self._processes.setdefault(s.origin.instance, _Process()) for s in reading.rings]
         for index, payload in reading.events:
             self._fold(reading.rings[index].origin, processes[index], payload)
@@ -83,6 +87,7 @@ class Watcher:
     def _closed(self, transfer: Transfer) -> None:
         if transfer.outcome is Outcome.DELIVERED:
             self._delivered.append(transfer.closed_ns or 0)
+        self.stories.closed(transfer)
         if self._on_closed is not None:
             self._on_closed(transfer)
 
@@ -92,6 +97,7 @@ class Watcher:
         except msgspec.MsgspecError:
             process.unknown += 1
             return
+        self.stories.feed(origin, event)
         process.events += 1
         if process.last_t is None or event.t > process.last_t:
             process.last_t = event.t
@@ -134,8 +140,9 @@ class Watcher:
         recent = sorted((*ended, *self.assembler.recent), key=_ended, reverse=True)[:MAX_SHOWN_RECENT]
         outcomes = Counter(self.assembler.closed_by_outcome) + Counter(t.outcome for t in ended)
         engines = self._engines()
+        taken_ns = max(reading.t_ns, self._newest_t)  # events that came during the poll were read too
         return Snapshot(
-            taken_ns=max(reading.t_ns, self._newest_t),  # events that came during the poll were read too
+            taken_ns=taken_ns,
             taken_unix_s=reading.unix_ns / 1e9,
             source=self.source.label,
             engines=engines,
@@ -144,6 +151,9 @@ class Watcher:
             recent=tuple(recent),
             totals=self._totals(reading.t_ns, outcomes, len(in_flight), len(waiting), ended),
             notices=tuple(self._notices(reading, engines)),
+            diagnoses=diagnose_engines(
+                self.stories.all(), engines, followed, self.assembler.recent, now_ns=taken_ns
+            ),
         )
 
     def _totals(
