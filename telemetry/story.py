@@ -10,20 +10,19 @@ restarted under its old id has several of each.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from operator import attrgetter
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from pushscope.telemetry import events as ev
+from pushscope.telemetry.newest import Newest
 from pushscope.telemetry.source import RingState
 from pushscope.telemetry.transfer import Outcome, Rank, Stage, Transfer
 
 E = TypeVar("E", bound=ev.Event)
-T = TypeVar("T")
 
 KEPT: Final[Mapping[type[ev.Event], int]] = {
     ev.EngineUp: 1,
@@ -53,38 +52,6 @@ MAX_ABORTED: Final = 1024
 _D_ENDED: Final = "D ended the request"
 NO_TELEMETRY: Final = "telemetry:"
 """How the text of a failure begins that only says that NIXL's figures could not be had."""
-
-
-class Newest(Generic[T]):
-    """The newest ``limit`` distinct items, oldest first, whatever the order and repetition in which they come."""
-
-    __slots__ = ("_items", "_key", "_limit", "_tuple")
-
-    def __init__(self, limit: int, key: Callable[[T], Any]):
-        self._limit = limit
-        self._key = key
-        """Tells any two distinct items apart, and begins with their time."""
-        self._items: list[T] = []
-        self._tuple: tuple[T, ...] | None = ()
-
-    def add(self, item: T) -> None:
-        items, key = self._items, self._key(item)
-        at = len(items)
-        if items and key <= self._key(items[-1]):
-            at = bisect_left(items, key, key=self._key)
-            if at < len(items) and self._key(items[at]) == key:
-                return
-        if at == 0 and len(items) == self._limit:
-            return
-        items.insert(at, item)
-        if len(items) > self._limit:
-            del items[0]
-        self._tuple = None
-
-    def all(self) -> tuple[T, ...]:
-        if self._tuple is None:
-            self._tuple = tuple(self._items)
-        return self._tuple
 
 
 def _whole(event: ev.Event) -> tuple[Any, ...]:

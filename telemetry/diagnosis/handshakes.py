@@ -172,7 +172,7 @@ def _differences(scene: Scene, f: _Failing) -> str:
         "they differ in " + ", ".join(differ)
         if differ
         else (
-            "they are not compatible, though of one mode, release and model: see their data types and attention backends"
+            "they are not compatible, though of one mode, release and model: see their dtypes and attention backends"
         )
     )
 

@@ -108,9 +108,9 @@ def notify_only_entries(scene: Scene) -> Iterator[Diagnosis]:
         yield found(
             "notify_only_entries_leak",
             story.engine_id,
-            f"{scene.name(story.engine_id)}'s worker{where(instance.rank)} keeps {units.count(kept)} entries of requests "
-            f"that had nothing to receive (prompt cached, or ended in the queue){_rise(instance, 'receiving')}. Nothing "
-            f"removes them.",
+            f"{scene.name(story.engine_id)}'s worker{where(instance.rank)} keeps {units.count(kept)} entries of "
+            f"requests that had nothing to receive: the prompt was cached, or they ended in the "
+            f"queue{_rise(instance, 'receiving')}. Nothing removes them.",
             since_ns=_lately(instance)[0].t,
             certain=not story.lost,
             seen=[evidence(story, instance, newest.t, f"{newest.receiving} requests are being received")],

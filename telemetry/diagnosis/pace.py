@@ -167,14 +167,12 @@ def missing_telemetry(scene: Scene) -> Iterator[Diagnosis]:
         if not failed or not scene.stands(failed[-1].t):
             continue
         pull = story.origin.mode == "pull"
-        costs = (
-            "so vLLM fails requests whose blocks have come" if pull else "the blocks have come all the same"
-        )
+        result = "vLLM fails their requests" if pull else "it counts them as failed, and the blocks have come"
         yield found(
             "telemetry_missing",
             story.engine_id,
-            f"{scene.name(story.engine_id)}'s NIXL has no telemetry: the last {counted(len(failed), 'transfer')} that it could not measure count as failed, "
-            f"{costs} ({shown(failed[-1].error)}).",
+            f"{scene.name(story.engine_id)}'s NIXL has no telemetry. {counted(len(failed), 'transfer')} of late, the "
+            f"last {scene.ago(failed[-1].t)}, could not be measured: {result} ({shown(failed[-1].error)}).",
             severity=Severity.ERROR if pull else Severity.WARNING,
             since_ns=failed[0].t,
             seen=[evidence(story, instance, e.t, f"{e.request_id}: {shown(e.error)}") for e in failed[-3:]],

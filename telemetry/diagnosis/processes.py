@@ -106,7 +106,8 @@ def engines_gone(scene: Scene) -> Iterator[Diagnosis]:
         yield found(
             "engine_gone",
             story.engine_id,
-            f"{engine.name} {engine.end}, last heard {scene.ago(last_ns)}{_shaking_hands(scene, story, last_ns)}{victims(lost)}.",
+            f"{engine.name} {engine.end}, last heard {scene.ago(last_ns)}{_shaking_hands(scene, story, last_ns)}"
+            f"{victims(lost)}.",
             severity=Severity.ERROR if lost or partly else Severity.WARNING,
             since_ns=last_ns,
             seen=[

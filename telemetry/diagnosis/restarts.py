@@ -64,10 +64,10 @@ def _observed(scene: Scene, story: EngineStory, target: EngineStory) -> Diagnosi
     return found(
         "stale_agent_after_restart",
         story.engine_id,
-        f"{other} was restarted under its old engine id {scene.ago(restarted_ns)}, and {one} still writes to the NIXL agent "
-        f"that died with it ({counted(len(stale), 'rank')}): {one} never shakes hands with that id again, so nothing between "
-        f"the two can arrive{victims(hang)}.",
-        severity=Severity.ERROR if hang or _refused(story, stale) else Severity.WARNING,
+        f"{other} was restarted under its old engine id {scene.ago(restarted_ns)}, and {one} still uses the NIXL agent "
+        f"that died with it ({counted(len(stale), 'rank')}): it never shakes hands with that id again, so nothing that "
+        f"it sends there arrives{victims(hang)}.",
+        severity=Severity.ERROR if hang or _refused(stale) else Severity.WARNING,
         since_ns=restarted_ns,
         seen=[
             *(
@@ -86,7 +86,7 @@ def _newest_by_rank(instance: InstanceStory, engine: str) -> tuple[ev.PeerRank, 
     return peer.ranks if peer else ()
 
 
-def _refused(story: EngineStory, stale: list[_Stale]) -> bool:
+def _refused(stale: list[_Stale]) -> bool:
     """Whether NIXL has refused a heartbeat to one of these agents, last."""
     return any(e.error for s in stale if (e := _last_heartbeat(s.instance, s.known.agent)) is not None)
 
@@ -117,9 +117,9 @@ def _unobserved(scene: Scene, story: EngineStory, peer: str) -> Diagnosis | None
     return found(
         "stale_agent_after_restart",
         story.engine_id,
-        f"NIXL has refused {one}'s messages to {other} for {scene.lasts(since_ns)} ({shown(last.error)}): {other} is gone, or "
-        f"was restarted under its old engine id, and {one} never shakes hands with that id again{victims(hang)}. Which of "
-        f"the two it is {one} alone can't tell.",
+        f"NIXL has refused {one}'s messages to {other} for {scene.lasts(since_ns)} ({shown(last.error)}): {other} is "
+        f"gone, or was restarted under its old engine id, with which {one} never shakes hands again{victims(hang)}. "
+        f"Which of the two it is {one} alone can't tell.",
         severity=Severity.ERROR if hang else Severity.WARNING,
         since_ns=since_ns,
         certain=False,
