@@ -71,6 +71,13 @@ class Heartbeats(NamedTuple):
     """An id that was ignored."""
 
 
+class Trend(NamedTuple):
+    """By how many entries a table has grown that never went away again, and in which time."""
+
+    rise: int = 0
+    span_ns: int = 0
+
+
 class PeerStory(msgspec.Struct, frozen=True, kw_only=True):
     """How one instance stands with a peer engine."""
 
@@ -146,10 +153,13 @@ class InstanceStory(msgspec.Struct, frozen=True, kw_only=True):
         example = next((e.first_ignored for e in reversed(drained) if e.first_ignored), "")
         return Heartbeats(sum(e.applied for e in drained), sum(e.ignored for e in drained), example)
 
-    def trend(self, table: str) -> int:
-        """By how many entries the floor of a table has risen, from the lowest half minute that is known to the last."""
-        floors = [getattr(floor, table) for floor in self.floors]
-        return floors[-1] - min(floors) if floors else 0
+    def trend(self, table: str) -> Trend:
+        """How the floor of a table has risen since the lowest half minute that is known."""
+        whole = self.floors[:-1]  # the newest half minute is not over
+        if not whole:
+            return Trend()
+        lowest = min(whole, key=lambda floor: (getattr(floor, table), -floor.t))
+        return Trend(getattr(whole[-1], table) - getattr(lowest, table), whole[-1].t - lowest.t)
 
     def peers(self) -> dict[str, PeerStory]:
         """The engines that it shook hands with, or tried to."""

@@ -183,8 +183,5 @@ def polling(scene: Scene) -> Iterator[Diagnosis]:
 
 def _rise(instance: InstanceStory, table: str) -> str:
     """By how much a table has grown, and over which time; nothing if that is not known."""
-    rise = instance.trend(table)
-    if not rise:
-        return ""
-    span_ns = instance.floors[-1].t - instance.floors[0].t
-    return f", {units.count(rise)} more than {units.age(span_ns / 1e9)} before"
+    trend = instance.trend(table)
+    return f", {units.count(trend.rise)} more than {units.age(trend.span_ns / 1e9)} before" if trend.rise else ""
