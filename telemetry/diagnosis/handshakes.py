@@ -74,10 +74,12 @@ def _diagnosis(scene: Scene, f: _Failing, code: str, sentence: str, *, certain: 
 
 
 def wrong_answers(scene: Scene) -> Iterator[Diagnosis]:
-    """E1, E3: the address leads to another engine, or (loopback) to nobody."""
+    """E1, E3, and who gets no answer: the address leads to another engine, or to nobody."""
     for f in _failing(scene):
         wrong = _WRONG_ENGINE in f.last.error
-        if (wrong or f.last.error_type in _NO_ANSWER) and _misleads(scene, f):
+        if not wrong and f.last.error_type not in _NO_ANSWER:
+            continue
+        if _misleads(scene, f, wrong=wrong):
             yield _loopback(scene, f, wrong=wrong)
         elif wrong:
             yield _diagnosis(
@@ -87,21 +89,28 @@ def wrong_answers(scene: Scene) -> Iterator[Diagnosis]:
                 f"{scene.name(f.story.engine_id)} was sent to {f.peer.address} for engine {f.peer.engine}, but "
                 f"{_who_answers(scene, f)} answers there: the router names an engine that is gone.",
             )
+        elif (unreachable := _unreachable(scene, f)) is not None:
+            yield unreachable
 
 
-def _misleads(scene: Scene, f: _Failing) -> bool:
-    """Whether the address is a loopback address, and not the peer's own on this host."""
+def _misleads(scene: Scene, f: _Failing, *, wrong: bool) -> bool:
+    """Whether the address is a loopback address, and meant for another host.
+
+    Where all engines are on one host a loopback address is good. So it is if the peer is there, or if who answers is
+    what the router looked for, only under another id.
+    """
+    if not is_loopback(f.peer.host):
+        return False
     target = scene.stories.get(f.peer.engine)
-    if not is_loopback(f.peer.host) or target is None:
-        return is_loopback(f.peer.host)
-    here = target.alive and target.origin.host == f.story.origin.host
-    return not (here and target.address.rpartition(":")[2] == str(f.peer.port))
+    if target is not None:
+        return target.origin.host != f.story.origin.host
+    answering = _answering(scene, f)
+    return not wrong or answering is None or answering.side == f.story.side
 
 
 def _loopback(scene: Scene, f: _Failing, *, wrong: bool) -> Diagnosis:
     asking, asked = scene.name(f.story.engine_id), scene.name(f.peer.engine)
-    target = scene.stories.get(f.peer.engine)
-    certain = wrong or (target is not None and target.origin.host != f.story.origin.host)
+    certain = f.peer.engine in scene.stories or _answering(scene, f) is not None
     answer = f"{_who_answers(scene, f)} answers there" if wrong else "nobody answers there"
     sure = "" if certain else f" That is as much as {asking} alone can tell: {asked} is not observed."
     return _diagnosis(
@@ -113,15 +122,52 @@ def _loopback(scene: Scene, f: _Failing, *, wrong: bool) -> Diagnosis:
     )
 
 
+def _unreachable(scene: Scene, f: _Failing) -> Diagnosis | None:
+    """D gets no answer from P. That P gets none from D is said of the transfers, whose registrations name D.
+
+    None if the peer is gone or its listener has died: that is said of it.
+    """
+    target = scene.stories.get(f.peer.engine)
+    if f.story.side == "P" or (target and not (target.alive and not _is_deaf(target))):
+        return None
+    asking, asked = scene.name(f.story.engine_id), scene.name(f.peer.engine)
+    own = target.address if target else ""
+    if own and own != f.peer.address:
+        why = f"{asked} advertises {own}: the router names another address"
+    elif target:
+        why = "that is the address that it advertises: look for a firewall between the two"
+    else:
+        why = f"nothing listens there, or a firewall is between; {asked} is not observed"
+    return _diagnosis(
+        scene,
+        f,
+        "peer_unreachable",
+        f"{asking} gets no answer from {asked}'s side channel at {f.peer.address}; {why}.",
+        certain=bool(own),
+    )
+
+
+def _is_deaf(story: EngineStory) -> bool:
+    return any(instance.last(ev.ListenerDead) for instance in story.current)
+
+
+def _answering(scene: Scene, f: _Failing) -> EngineStory | None:
+    """The engine whose id was received, if it is observed; the id may be cut short."""
+    received = _received(f)
+    known = [story for engine, story in scene.stories.items() if received and engine.startswith(received)]
+    return known[0] if len(known) == 1 else None
+
+
+def _received(f: _Failing) -> str:
+    match = _RECEIVED.search(f.last.error)
+    return match[1] if match else ""
+
+
 def _who_answers(scene: Scene, f: _Failing) -> str:
-    """Who has the engine id that was received, in words; it may be cut short."""
-    received = match[1] if (match := _RECEIVED.search(f.last.error)) else ""
-    known = [engine for engine in scene.stories if received and engine.startswith(received)]
-    if f.story.engine_id in known:
-        return "that engine itself"
-    if len(known) == 1:
-        return scene.name(known[0])
-    return f"engine {shown(received)}" if received else "another engine"
+    answering = _answering(scene, f)
+    if answering is None:
+        return f"engine {shown(_received(f))}" if _received(f) else "another engine"
+    return "that engine itself" if answering is f.story else scene.name(answering.engine_id)
 
 
 # -- who answers does not fit ---------------------------------------------------------------------------

@@ -184,4 +184,6 @@ def polling(scene: Scene) -> Iterator[Diagnosis]:
 def _rise(instance: InstanceStory, table: str) -> str:
     """By how much a table has grown, and over which time; nothing if that is not known."""
     trend = instance.trend(table)
-    return f", {units.count(trend.rise)} more than {units.age(trend.span_ns / 1e9)} before" if trend.rise else ""
+    return (
+        f", {units.count(trend.rise)} more than {units.age(trend.span_ns / 1e9)} before" if trend.rise else ""
+    )

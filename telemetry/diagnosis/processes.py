@@ -219,5 +219,10 @@ def _hang_on(scene: Scene, story: EngineStory, told: list[ev.WriterException]) -
         t
         for t in hanging(scene.with_engine(story.engine_id))
         if {t.p_request, t.d_request} & named
-        or (t.p_engine == story.engine_id and t.stage is Stage.FLIGHT and t.since_ns <= dropped_ns)
+        or (t.p_engine == story.engine_id and _was_on_its_way(t, dropped_ns))
     ]
+
+
+def _was_on_its_way(transfer: Transfer, t_ns: int) -> bool:
+    """Whether its registration had been sent to some P rank by then, and never came out there."""
+    return any(s.stage is Stage.FLIGHT and s.end_ns is None and s.start_ns <= t_ns for s in transfer.stages)

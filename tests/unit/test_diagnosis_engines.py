@@ -222,7 +222,8 @@ def test_a_handshake_that_waits_behind_an_unreachable_peer():
         *handshake(P_ENGINE, 6002),
         (D_SCHEDULER, ev.RegistrationStaged(ms(5990), "r-bbbbbbbb", P_ENGINE, "h", 5600)),
     ]
-    d = one(diagnosed(said, 10 * S), "handshake_queue_blocked")
+    cause, d = diagnosed(said, 10 * S)
+    assert (cause.code, d.code) == ("peer_unreachable", "handshake_queue_blocked")
     assert (d.severity, d.subject, d.since_ns) == (Severity.WARNING, D_ENGINE, ms(6002))
     assert d.sentence == (
         "D1 (tp0) has waited 4.00 s to shake hands with P1: its one thread for handshakes is held up by engine dead at "
@@ -236,12 +237,13 @@ def test_a_handshake_that_waits_behind_an_unreachable_peer():
         *handshake("dead", 6000, 6001, 11_000, TIMED_OUT),
         *handshake(P_ENGINE, 6002, 11_001, 11_005),
     ]
-    assert codes(diagnosed(served, 12 * S)) == []
+    assert codes(diagnosed(served, 12 * S)) == ["peer_unreachable"]
+    assert codes(diagnosed(served, 50 * S)) == []
 
 
 def test_nobody_waits_behind_it():
     said = handshake("dead", 0, 1, 5001, TIMED_OUT) + handshake("dead", 6000, 6001)
-    assert codes(diagnosed(said, 10 * S)) == []
+    assert codes(diagnosed(said, 10 * S)) == ["peer_unreachable"]
 
 
 def test_a_short_wait_or_one_behind_a_peer_that_answers():
@@ -649,10 +651,52 @@ def test_a_loopback_address_where_nobody_answers():
     assert d.certain
 
 
-def test_a_loopback_address_of_an_engine_on_this_host():
+def test_a_loopback_address_where_another_d_answers():
+    origins = (*ORIGINS, D2_SCHEDULER, D2_WORKER)
+    said = refused(WRONG.format("x", D2_SCHEDULER.engine_id), host="localhost", peer="x")
+    d = one(diagnosed(said, 3 * S, origins), "loopback_side_channel")
+    assert "D2 answers there" in d.sentence
+    elsewhere = refused(WRONG.format("x", "y"), host="localhost", peer="x")
+    d = one(diagnosed(elsewhere, 3 * S), "loopback_side_channel")
+    assert "engine y answers there" in d.sentence
+    assert d.certain is False
+
+
+def test_where_all_is_on_one_host_a_loopback_address_is_good():
     here = (at(P_SCHEDULER, side_channel="127.0.0.1:5600"), *ORIGINS[1:])
-    assert codes(diagnosed(refused(TIMED_OUT, host="127.0.0.1"), 3 * S, here)) == []
     assert codes(diagnosed(delivered(), 3 * S, here)) == []
+    said = refused(WRONG.format("old", P_ENGINE), host="127.0.0.1", peer="old")
+    one(diagnosed(said, 3 * S, here), "engine_id_mismatch")
+
+
+# -- nobody answers -----------------------------------------------------------------------------------
+
+
+def test_d_gets_no_answer_and_the_router_names_another_address():
+    here = (at(P_SCHEDULER, side_channel="10.0.0.1:5700"), *ORIGINS[1:])
+    said = [*refused(TIMED_OUT), *until(waiting(), ev.RegistrationSent)]
+    d = one(diagnosed(said, 3 * S, here), "peer_unreachable")
+    assert (d.severity, d.subject, d.certain) == (Severity.ERROR, D_ENGINE, True)
+    assert d.sentence == (
+        "D1 gets no answer from P1's side channel at 10.0.0.1:5600; P1 advertises 10.0.0.1:5700: the router names "
+        "another address. 1 handshake failed, the last 2.00 s ago; it costs 1 request."
+    )
+    same = one(
+        diagnosed(said, 3 * S, (at(here[0], side_channel="10.0.0.1:5600"), *here[1:])), "peer_unreachable"
+    )
+    assert "look for a firewall between the two" in same.sentence
+    alone = one(diagnosed([x for x in said if x[0] in ORIGINS[2:]], 3 * S, ORIGINS[2:]), "peer_unreachable")
+    assert alone.certain is False
+
+
+def test_that_p_gets_no_answer_from_d_is_said_of_the_transfers():
+    theirs: Said = [(P_WORKER, ev.HandshakeEnded(ms(1500), D_ENGINE, 0, 0, 0.0, "Again", TIMED_OUT))]
+    assert codes(diagnosed(theirs, 3 * S)) == []
+
+
+def test_a_peer_that_is_gone_or_deaf_is_no_cause_of_its_own():
+    assert codes(diagnosed([*delivered(), *refused(TIMED_OUT)], 3 * S, gone=ORIGINS[:2])) == ["engine_gone"]
+    assert codes(diagnosed([DEAD, *refused(TIMED_OUT, t=6000)], 8 * S)) == ["handshake_listener_dead"]
 
 
 HASHES = "RuntimeError('NIXL compatibility hash mismatch. Local: 8f2, Remote: 77a. Prefill and decode"

@@ -624,7 +624,9 @@ def _bend_pushscope(world: World, put: Any, shim: Any) -> None:
     import importlib
 
     facade = importlib.import_module("pushscope.connector.facade")
+    anchors = importlib.import_module("pushscope.telemetry.clock")
     put(facade, "_pp_rank", lambda: world.rank[0])
+    put(facade, "read_anchor", lambda: anchors.Anchor(world.clock.monotonic_ns(), world.clock.ns))
     for name in (
         "facade", "weave", "worker_seams", "push_seams", "pull_seams", "scheduler_seams", "worker_probe", "nixl_proxy",
     ):  # fmt: skip
