@@ -117,11 +117,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Rendezvous entries with one half missing, oldest first."""
     recent: tuple[Transfer, ...] = ()
     """Ended lately, newest first."""
+    diagnoses: tuple[Diagnosis, ...] = ()
+    """What is wrong, or was until lately: the most severe first, then the oldest."""
     totals: Totals = Totals()
     notices: tuple[str, ...] = ()
     """What the reader of this snapshot must know: nothing found, events lost, one side only ..."""
-    diagnoses: tuple[Diagnosis, ...] = ()
-    """What is wrong, with which transfer or engine."""
 
     def engine_name(self, engine_id: str | None) -> str:
         """The short name of an engine, its id if it is not observed, or ``?``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from pushscope.telemetry.diagnosis import handshakes, leftovers, pace, processes, restarts
+from pushscope.telemetry.diagnosis import leftovers, pace, peers, processes, restarts
 from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.diagnosis.scene import EngineRule, Scene
 from pushscope.telemetry.diagnosis.thresholds import DEFAULT, Thresholds
@@ -19,13 +19,13 @@ from pushscope.telemetry.transfer import Transfer
 
 RULES: Final[tuple[EngineRule, ...]] = (
     processes.main_thread_exceptions,
-    handshakes.misfits,
-    handshakes.wrong_answers,
+    peers.misfits,
+    peers.wrong_answers,
     restarts.stale_agents,
     processes.dead_listeners,
     processes.writer_exceptions,
     processes.engines_gone,
-    handshakes.blocked_queues,
+    peers.blocked_queues,
     leftovers.pinned_blocks,
     leftovers.stale_registrations,
     leftovers.notify_only_entries,
