@@ -89,7 +89,7 @@ def busy_writers(scene: Scene) -> Iterator[Diagnosis]:
     work: dict[tuple[str, Rank], list[tuple[int, int]]] = {}
     handoffs: dict[str, list[int]] = {}
     for t in chain(scene.followed, scene.closed):
-        if t.mode != "push" or t.p_engine is None or (t.closed_ns or scene.now_ns) < begin_ns:
+        if t.mode != "push" or t.p_engine is None or not _was_at_work(t, begin_ns):
             continue
         for s in t.stages:
             if s.stage in _OF_THE_WRITER and s.rank is not None:
@@ -113,6 +113,11 @@ def busy_writers(scene: Scene) -> Iterator[Diagnosis]:
             f"turns to it.",
             since_ns=begin_ns,
         )
+
+
+def _was_at_work(transfer: Transfer, begin_ns: int) -> bool:
+    """Whether a writer can have worked on it since then: a quick look, as there may be many."""
+    return transfer.outcome is Outcome.MOVING or (transfer.closed_ns or 0) >= begin_ns
 
 
 def _covered(spans: list[tuple[int, int]]) -> int:
