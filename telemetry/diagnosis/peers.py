@@ -26,6 +26,8 @@ _WRONG_ENGINE: Final = "engine ID mismatch"
 _RECEIVED: Final = re.compile(r"received ([^'\",]+?)\.?(?:['\"]\)|$)")
 _INCOMPATIBLE: Final = ("compatibility hash mismatch", "Failed to decode NixlHandshakePayload")
 _NO_ANSWER: Final = frozenset({"Again", "ZMQError", "TimeoutError"})
+_ONE_TRY_NS: Final = 5_000_000_000
+"""vLLM's time-out for the answer of one rank."""
 
 
 class _Failing(NamedTuple):
@@ -240,7 +242,11 @@ def blocked_queues(scene: Scene) -> Iterator[Diagnosis]:
         if not waiting or not blocking:
             continue
         culprit = max(blocking, key=lambda p: len(p.failures))
-        tried = f" ({counted(len(culprit.failures), 'time')} in vain so far)" if culprit.failures else ""
+        tried = (
+            f"which does not answer ({counted(len(culprit.failures), 'time')} in vain so far)"
+            if culprit.failures
+            else f"whose handshake has lasted {scene.lasts(culprit.started_ns)}"
+        )
         costs = victims([t for engine in waiting for t in hanging(scene.between(story.engine_id, engine))])
         too_long = scene.now_ns - since_ns > story.origin.lease_s * 1e9
         yield found(
@@ -248,7 +254,7 @@ def blocked_queues(scene: Scene) -> Iterator[Diagnosis]:
             story.engine_id,
             f"{scene.name(story.engine_id)}{where(instance.rank)} has waited {scene.lasts(since_ns)} to shake hands "
             f"with {', '.join(map(scene.name, waiting))}: its one thread for handshakes is held up by "
-            f"{scene.name(culprit.engine)} at {culprit.address}, which does not answer{tried}{costs}.",
+            f"{scene.name(culprit.engine)} at {culprit.address}, {tried}{costs}.",
             severity=Severity.ERROR if too_long else Severity.WARNING,
             since_ns=since_ns,
             seen=[
@@ -267,7 +273,11 @@ def blocked_queues(scene: Scene) -> Iterator[Diagnosis]:
 
 
 def _blocks(scene: Scene, peer: PeerStory, since_ns: int) -> bool:
-    """Whether a peer does not answer, and had the thread since then."""
+    """Whether a peer that does not answer has had the thread since then.
+
+    The first handshake with a peer may take seconds, so that alone is none.
+    """
+    unanswered = [e for e in peer.failures if e.error_type in _NO_ANSWER]
     if peer.running_ns:
-        return scene.late(peer.running_ns)
-    return any(e.error_type in _NO_ANSWER and e.t >= since_ns for e in peer.failures)
+        return bool(unanswered) or scene.now_ns - peer.running_ns > _ONE_TRY_NS
+    return any(e.t >= since_ns for e in unanswered)

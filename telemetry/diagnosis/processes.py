@@ -100,15 +100,16 @@ def engines_gone(scene: Scene) -> Iterator[Diagnosis]:
         lost = _lost_with(scene, story)
         partly = any(process.alive for process in engine.processes)
         clean = all(process.shut_down for process in engine.gone)
-        if clean and not partly and not lost:
-            continue
         last_ns = max(process.last_event_ns or 0 for process in engine.gone)
+        crippled = partly and scene.late(last_ns)  # its processes don't end at one moment
+        if clean and not crippled and not lost:
+            continue
         yield found(
             "engine_gone",
             story.engine_id,
             f"{engine.name} {engine.end}, last heard {scene.ago(last_ns)}{_shaking_hands(scene, story, last_ns)}"
             f"{victims(lost)}.",
-            severity=Severity.ERROR if lost or partly else Severity.WARNING,
+            severity=Severity.ERROR if lost or crippled else Severity.WARNING,
             since_ns=last_ns,
             seen=[
                 evidence(

@@ -246,6 +246,13 @@ def test_nobody_waits_behind_it():
     assert codes(diagnosed(said, 10 * S)) == ["peer_unreachable"]
 
 
+def test_the_first_handshake_with_a_peer_may_take_seconds():
+    cold = handshake("cold", 0, 1) + handshake(P_ENGINE, 2)
+    assert codes(diagnosed(cold, 4.5 * S)) == []
+    d = one(diagnosed(cold, 8 * S), "handshake_queue_blocked")
+    assert "held up by engine cold at host-of-cold:5600, whose handshake has lasted 8.00 s" in d.sentence
+
+
 def test_a_short_wait_or_one_behind_a_peer_that_answers():
     short = handshake("dead", 0, 1) + handshake(P_ENGINE, 4000)
     assert codes(diagnosed(short, 5 * S)) == []
@@ -580,6 +587,14 @@ def test_a_rank_that_is_lost():
     d = one(diagnosed(delivered(), 5 * S, (*ORIGINS, second), gone=(second,)), "engine_gone")
     assert d.severity is Severity.ERROR
     assert "P1 has lost worker 1" in d.sentence
+
+
+def test_an_engine_s_processes_do_not_end_at_one_moment():
+    said = [*delivered(), (P_WORKER, ev.EngineDown(ms(1000)))]
+    assert codes(diagnosed(said, 2 * S, gone=(P_WORKER,))) == []
+    assert one(diagnosed(said, 5 * S, gone=(P_WORKER,)), "engine_gone").severity is Severity.ERROR
+    killed = one(diagnosed(delivered(), 1 * S, gone=(P_WORKER,)), "engine_gone")
+    assert killed.severity is Severity.WARNING, "the rest may follow"
 
 
 def test_a_clean_end_is_none():
