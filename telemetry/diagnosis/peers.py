@@ -139,7 +139,9 @@ def _unreachable(scene: Scene, f: _Failing) -> Diagnosis | None:
     elif target:
         why = "that is the address that it advertises: look for a firewall between the two"
     else:
-        why = f"nothing listens there, or a firewall is between; {asked} is not observed"
+        why = (
+            f"nothing listens there, a firewall is between, or its listener has died: {asked} is not observed"
+        )
     return _diagnosis(
         scene,
         f,
