@@ -68,7 +68,7 @@ _ENTRIES: Final = (
         "A2",
         _T,
         _ERROR,
-        "P could not post a WRITE",
+        "A NIXL transfer could not be posted",
         f"{_ABORT_D} Look for the NIXL or UCX error in P's log; if it comes again, restart that P.",
     ),
     _entry(
@@ -81,11 +81,20 @@ _ENTRIES: Final = (
         f"P reaches, and open D's side-channel port to P. {_ABORT_D}",
     ),
     _entry(
+        "handshake_failed",
+        "",
+        _T,
+        _ERROR,
+        "D cannot shake hands with P",
+        "D fails the request by itself. Check the remote_host and remote_port that the router sends, that P is there, "
+        "and its side-channel port; other transfers tell whether P answers anybody.",
+    ),
+    _entry(
         "write_never_finished",
         "A4",
         _T,
         _ERROR,
-        "A WRITE neither ends nor fails",
+        "A NIXL transfer neither ends nor fails",
         "NIXL has no deadline of its own. Look for 'Endpoint timeout' or 'Remote I/O error' in both logs, and at the "
         f"network between the two. {_ABORT_D} If others hang too, restart the pair.",
     ),
@@ -94,8 +103,8 @@ _ENTRIES: Final = (
         "A2",
         _T,
         _ERROR,
-        "A WRITE failed on its way",
-        f"P knows of the failure and does not tell D. {_ABORT_D} Look for the NIXL or UCX error in P's log.",
+        "A NIXL transfer failed on its way",
+        f"In push mode P knows of it and does not tell D. {_ABORT_D} Look for the NIXL or UCX error in P's log.",
     ),
     _entry(
         "notifications_missing",
@@ -146,6 +155,14 @@ _ENTRIES: Final = (
         "P's lease ran out while D was queued",
         f"{_ABORT_D} For good: raise kv_lease_duration above D's longest queueing, admit fewer requests, or let the "
         "router pass P's real request id (serial dispatch), so that heartbeats renew the lease.",
+    ),
+    _entry(
+        "lease_over_before_decode",
+        "A9",
+        _T,
+        _ERROR,
+        "D came when P's lease was over",
+        f"{_ABORT_D} For good: raise kv_lease_duration above the time between the two legs, or send them at once.",
     ),
     _entry(
         "request_ids_differ",
@@ -214,6 +231,14 @@ _ENTRIES: Final = (
         _ERROR,
         "A peer was restarted, its old NIXL agent is still used",
         "Restart this engine. For good: never set engine_id by hand, so that a restarted peer is a new one.",
+    ),
+    _entry(
+        "push_abandoned",
+        "A8",
+        _T,
+        _ERROR,
+        "P's push writer failed on this push",
+        f"{_ABORT_D} The error is in P's log, under 'nixl-push-writer error' and without the request's id.",
     ),
     # -- B: memory stays pinned or leaks -----------------------------------------------------------------
     _entry(
