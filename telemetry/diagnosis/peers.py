@@ -58,11 +58,12 @@ def _failing(scene: Scene) -> Iterator[_Failing]:
 def _diagnosis(scene: Scene, f: _Failing, code: str, sentence: str, *, certain: bool = True) -> Diagnosis:
     """What a failed handshake tells: the cause, how often, since when, and whom it costs."""
     failures = f.peer.failures
-    costs = victims(hanging(scene.between(f.story.engine_id, f.peer.engine)))
+    costs = hanging(scene.between(f.story.engine_id, f.peer.engine))
     return found(
         code,
         f.story.engine_id,
-        f"{sentence} {counted(len(failures), 'handshake')} failed, the last {scene.ago(f.last.t)}{costs}.",
+        f"{sentence} {counted(len(failures), 'handshake')} failed, the last {scene.ago(f.last.t)}{victims(costs)}.",
+        costs=costs,
         since_ns=failures[0].t,
         certain=certain,
         seen=[
@@ -249,14 +250,15 @@ def blocked_queues(scene: Scene) -> Iterator[Diagnosis]:
             if culprit.failures
             else f"whose handshake has lasted {scene.lasts(culprit.started_ns)}"
         )
-        costs = victims([t for engine in waiting for t in hanging(scene.between(story.engine_id, engine))])
+        costs = [t for engine in waiting for t in hanging(scene.between(story.engine_id, engine))]
         too_long = scene.now_ns - since_ns > story.origin.lease_s * 1e9
         yield found(
             "handshake_queue_blocked",
             story.engine_id,
             f"{scene.name(story.engine_id)}{where(instance.rank)} has waited {scene.lasts(since_ns)} to shake hands "
             f"with {', '.join(map(scene.name, waiting))}: its one thread for handshakes is held up by "
-            f"{scene.name(culprit.engine)} at {culprit.address}, {tried}{costs}.",
+            f"{scene.name(culprit.engine)} at {culprit.address}, {tried}{victims(costs)}.",
+            costs=costs,
             severity=Severity.ERROR if too_long else Severity.WARNING,
             since_ns=since_ns,
             seen=[

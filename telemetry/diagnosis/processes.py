@@ -41,13 +41,14 @@ def main_thread_exceptions(scene: Scene) -> Iterator[Diagnosis]:
         instance, raised = death
         name = scene.name(story.engine_id)
         code, cause = _cause(raised)
-        took = victims(_lost_with(scene, story))
+        lost = _lost_with(scene, story)
         end = "has ended of it" if not story.alive else "is still there, as far as its other processes tell"
         yield found(
             code,
             story.engine_id,
             f"{name}{where(instance.rank)} {cause}, {scene.ago(raised.t)}: {raised.where} raised "
-            f"{shown(raised.error)}. The engine {end}{took}.",
+            f"{shown(raised.error)}. The engine {end}{victims(lost)}.",
+            costs=lost,
             since_ns=raised.t,
             seen=[evidence(story, instance, raised.t, f"{raised.where} raised {shown(raised.error)}")],
         )
@@ -109,6 +110,7 @@ def engines_gone(scene: Scene) -> Iterator[Diagnosis]:
             story.engine_id,
             f"{engine.name} {engine.end}, last heard {scene.ago(last_ns)}{_shaking_hands(scene, story, last_ns)}"
             f"{victims(lost)}.",
+            costs=lost,
             severity=Severity.ERROR if lost or crippled else Severity.WARNING,
             since_ns=last_ns,
             seen=[
@@ -161,6 +163,7 @@ def dead_listeners(scene: Scene) -> Iterator[Diagnosis]:
             f"its listener thread died {scene.ago(dead.t)} of {shown(dead.error)}. No new peer can shake hands with it"
             + (f" ({tried} tried)" if tried else ", those that know it go on")
             + f"{victims(hang)}.",
+            costs=hang,
             since_ns=dead.t,
             seen=[
                 evidence(story, instance, dead.t, f"the listener died: {shown(dead.error)}"),
@@ -206,6 +209,7 @@ def writer_exceptions(scene: Scene) -> Iterator[Diagnosis]:
             story.engine_id,
             f"{scene.name(story.engine_id)}'s push writer{where(instance.rank)} failed {times} {scene.ago(last.t)}, in "
             f"{last.where}{about}: {shown(last.error)}{victims(hang)}.{dropped}",
+            costs=hang,
             severity=Severity.ERROR if hang else Severity.WARNING,
             since_ns=told[0].t,
             seen=[evidence(story, instance, e.t, f"{e.where} raised {shown(e.error)}") for e in told[-5:]],

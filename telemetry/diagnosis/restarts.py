@@ -68,6 +68,7 @@ def _observed(scene: Scene, story: EngineStory, target: EngineStory) -> Diagnosi
         f"that died with it ({counted(len(stale), 'rank')}): it never shakes hands with that id again, so nothing that "
         f"it sends there arrives{victims(hang)}.",
         severity=Severity.ERROR if hang or _refused(stale) else Severity.WARNING,
+        costs=hang,
         since_ns=restarted_ns,
         seen=[
             *(
@@ -121,6 +122,7 @@ def _unobserved(scene: Scene, story: EngineStory, peer: str) -> Diagnosis | None
         f"gone, or was restarted under its old engine id, with which {one} never shakes hands again{victims(hang)}. "
         f"Which of the two it is {one} alone can't tell.",
         severity=Severity.ERROR if hang else Severity.WARNING,
+        costs=hang,
         since_ns=since_ns,
         certain=False,
         seen=[

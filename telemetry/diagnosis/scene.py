@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
 from pushscope.telemetry import units
 from pushscope.telemetry.diagnosis.catalogue import CATALOGUE
@@ -63,6 +64,7 @@ class Scene(NamedTuple):
         return (t for t in self.followed if {t.p_engine, t.d_engine} == {one, other})
 
 
+MAX_COSTS: Final = 1_000
 EngineRule = Callable[[Scene], Iterable[Diagnosis]]
 """One cause: a diagnosis for each engine, or pair of engines, that it holds for."""
 
@@ -99,6 +101,7 @@ def found(
     severity: Severity | None = None,
     certain: bool = True,
     seen: Iterable[Evidence] = (),
+    costs: Iterable[Transfer] = (),
 ) -> Diagnosis:
     """A diagnosis with what the catalogue says of its code."""
     entry = CATALOGUE[code]
@@ -111,6 +114,7 @@ def found(
         since_ns=since_ns,
         certain=certain,
         remedy=entry.remedy,
+        costs=tuple((t.base_id, t.attempt) for t in islice(costs, MAX_COSTS)),
     )
 
 

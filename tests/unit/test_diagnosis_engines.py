@@ -151,6 +151,7 @@ def test_registrations_in_the_same_batch_are_its_victims():
     later = until(waiting("cmpl-3", 500), ev.RegistrationDrained)
     d = one(diagnosed([*in_flight, *later, lost], 2 * S), "writer_exception")
     assert "it costs 2 requests. It dropped 2 notifications of the same batch." in d.sentence
+    assert sorted(d.costs) == [("cmpl-1", 1), ("cmpl-2", 1)]
 
 
 def test_without_a_victim_it_is_a_warning_that_ends():
@@ -570,6 +571,7 @@ def test_an_engine_that_took_a_request_with_it():
     assert (d.severity, d.subject) == (Severity.ERROR, P_ENGINE)
     assert "P1 has gone without shutting down" in d.sentence
     assert d.sentence.endswith("it costs 1 request.")
+    assert d.costs == (("cmpl-w", 1),)
 
 
 def test_an_engine_that_took_nothing_with_it_is_a_warning_and_its_successor_ends_it():
