@@ -1,0 +1,51 @@
+"""What transfers are diagnosed with: one event list for each code, and one that nearly yields it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pushscope.telemetry.diagnosis.catalogue import CATALOGUE, About
+
+from .failures import FAILURES, diagnosed
+
+CODES = {entry.code for entry in CATALOGUE.values() if entry.about is About.TRANSFER}
+
+
+def test_every_code_of_a_transfer_is_shown_here():
+    assert FAILURES.keys() == CODES
+
+
+@pytest.mark.parametrize("code", FAILURES)
+def test_is_named(code):
+    f = FAILURES[code]
+    found = diagnosed(f.said, f.at_s, f.origins, gone=f.gone)
+    codes = [d.code for d in found]
+    assert code in codes
+    d = next(d for d in found if d.code == code)
+    assert f.sentence in d.sentence
+    assert d.certain == f.certain
+    assert d.remedy == CATALOGUE[code].remedy
+    assert all(a.t_ns <= b.t_ns for a, b in zip(d.evidence, d.evidence[1:], strict=False))
+    assert set(codes[: codes.index(code)]) <= {*f.after, code}
+
+
+@pytest.mark.parametrize("code", FAILURES)
+def test_what_only_looks_like_it_is_not(code):
+    f = FAILURES[code]
+    found = diagnosed(f.near, f.near_s or f.at_s, f.near_origins or f.origins)
+    assert code not in [d.code for d in found]
+
+
+@pytest.mark.parametrize("code", FAILURES)
+@settings(max_examples=5, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_the_order_of_reading_is_no_matter(code, rng: random.Random):
+    f = FAILURES[code]
+    shuffled = list(f.said)
+    rng.shuffle(shuffled)
+    whole = diagnosed(f.said, f.at_s, f.origins, gone=f.gone)
+    assert diagnosed(shuffled, f.at_s, f.origins, gone=f.gone) == whole
