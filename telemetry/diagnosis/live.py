@@ -1,7 +1,7 @@
 """What is wrong now, with every transfer that is followed: each diagnosed when it may be late, and again when due.
 
-With ten thousand transfers open most are not late, and of the late ones most have not changed: what was found for
-them stands until they change, or have become so much older that its words would be wrong.
+With ten thousand transfers open most are not late. What was found for those that are stands for a second, and where
+there are very many for longer: those wait their turn.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ SHOWN_NS: Final = 30_000_000_000
 """What was wrong with a transfer that is over is told for so long."""
 MAX_ENDED: Final = 1_000
 _AGAIN_NS: Final = 1_000_000_000
-_OLDER: Final = 8
-"""The words of a diagnosis stand until the wait is an eighth longer."""
 MAX_NEW: Final = 1_000
 MAX_AGAIN: Final = 200
 """In one look so many transfers are diagnosed for the first time, and again: a look is short, whatever happens."""
@@ -107,8 +105,7 @@ class Diagnoses:
         if not strangers and before is not None and t.is_open:
             # P's leg may have been closed by now, long after its lease.
             strangers = tuple(s for s in before.strangers if s.outcome is Outcome.EXPIRED)
-        due_ns = now_ns + max(_AGAIN_NS, (now_ns - t.since_ns) // _OLDER)
-        return _Known(t, due_ns, strangers, self._look(t, now_ns, strangers))
+        return _Known(t, now_ns + _AGAIN_NS, strangers, self._look(t, now_ns, strangers))
 
     def _look(self, t: Transfer, now_ns: int, strangers: tuple[Transfer, ...]) -> tuple[Diagnosis, ...]:
         sides = self._assembler.sides_of(t)

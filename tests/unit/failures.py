@@ -37,12 +37,19 @@ P_SIDE, D_SIDE = (P_SCHEDULER, P_WORKER), (D_SCHEDULER, D_WORKER)
 
 
 def diagnosed(
-    said: Said, at_s: float, origins: tuple[ev.Origin, ...] = ORIGINS, *, gone: tuple[str, ...] = ()
+    said: Said,
+    at_s: float,
+    origins: tuple[ev.Origin, ...] = ORIGINS,
+    *,
+    gone: tuple[str, ...] = (),
+    usual: int = 0,
 ) -> tuple[Diagnosis, ...]:
     """What a watcher that reads all of this says at ``at_s``; ``origins``: the engines as they are to be."""
     places = {(o.engine_id, o.connector_role, o.pp_rank, o.tp_rank): o for o in origins}
     said = [(places[o.engine_id, o.connector_role, o.pp_rank, o.tp_rank], e) for o, e in said]
-    watcher = Watcher(ListSource([reading(said, at_s * 1000, origins, gone=gone)]))
+    before = [each for n in range(usual) for each in delivered(f"usual-{n}", -60_000)]
+    readings = [reading(before, -30_000), reading(said, at_s * 1000, origins, gone=gone)]
+    watcher = Watcher(ListSource(readings if usual else readings[1:]))
     watcher.run_to_end()
     return watcher.snapshot().diagnoses
 
@@ -205,6 +212,8 @@ class Failure:
     near_origins: tuple[ev.Origin, ...] = ()
     gone: tuple[str, ...] = ()
     certain: bool = True
+    usual: int = 0
+    """So many transfers were delivered before, each in some milliseconds."""
     after: tuple[str, ...] = field(default=())
     """The causes that are told before it."""
 
@@ -238,6 +247,7 @@ FAILURES: dict[str, Failure] = {
             *registers(drained=False)[:3],
             (D_WORKER, ev.RegistrationFailed(ms(60), D, 0, 0, False, "push_reg_handshake_failed", "Again()")),
             (D_WORKER, ev.ReceiveFailed(ms(61), D)),
+            (D_SCHEDULER, ev.RequestEnded(ms(62), D, "finished_error")),
         ],
         1,
         "D's handshake with P at 10.0.0.7:5600, as the router named it, failed (Again()), so D could not register",
@@ -708,8 +718,7 @@ FAILURES: dict[str, Failure] = {
         delivered(),
     ),
     "slow_link": Failure(
-        [said for n in range(30) for said in delivered(f"usual-{n}", n * 100)]
-        + MET
+        MET
         + posts()
         + [
             (D_WORKER, ev.NotificationDrained(ms(8 * S), D, P_WORKER.nixl_agent, 1)),
@@ -720,7 +729,8 @@ FAILURES: dict[str, Failure] = {
         + [(P_SCHEDULER, ev.SendFinished(ms(8 * S + 4), P))],
         10,
         "The blocks took 8 s on the wire",
-        [said for n in range(31) for said in delivered(f"usual-{n}", n * 100)],
+        delivered(),
+        usual=30,
     ),
     "engine_gone": Failure(
         MET + posts(),

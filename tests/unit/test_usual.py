@@ -15,7 +15,7 @@ def taking(wire_ms: float, number: int = 1, **changes: object):
     """A delivered transfer with so long a wire."""
     t = delivered(number)
     stages = (StageTime(Stage.WIRE, t.opened_ns, t.opened_ns + int(wire_ms * MS), (0, 0), (0, 0)),)
-    return msgspec.structs.replace(t, p_engine=P1, d_engine=D1, stages=stages, **changes)
+    return msgspec.structs.replace(t, **{"p_engine": P1, "d_engine": D1, "stages": stages, **changes})
 
 
 def learned(*transfers) -> UsualTimes:
