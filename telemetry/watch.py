@@ -11,9 +11,15 @@ import msgspec
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.assembler import Assembler
+from pushscope.telemetry.diagnosis.engines import diagnose_engines
+from pushscope.telemetry.diagnosis.live import Diagnoses
+from pushscope.telemetry.diagnosis.model import Diagnosis
+from pushscope.telemetry.diagnosis.thresholds import Thresholds, from_environment
 from pushscope.telemetry.snapshot import Engine, EngineProcess, Snapshot, Totals
 from pushscope.telemetry.source import FORGET_DEAD_NS, Reading, RingState, Source
+from pushscope.telemetry.story import Stories
 from pushscope.telemetry.transfer import Outcome, Transfer
+from pushscope.telemetry.usual import UsualTimes
 
 WINDOW_NS: Final = 10_000_000_000
 SAME_HOST_LAG_NS: Final = 20_000_000
@@ -37,6 +43,9 @@ class _Process:
         self.events = 0
         self.unknown = 0
         self.dropped = 0
+        self.lost = 0
+        self.lost_ns = 0
+        """When more events of it were found to be lost, last."""
         self.last_t: int | None = None
         self.loop_calls = self.loop_ns = self.loop_max_ns = 0
         self.recording = True
@@ -48,9 +57,20 @@ class _Process:
 class Watcher:
     """Follows one source. Not for several threads at once."""
 
-    def __init__(self, source: Source, *, on_closed: Callable[[Transfer], None] | None = None):
+    def __init__(
+        self,
+        source: Source,
+        *,
+        on_closed: Callable[[Transfer], None] | None = None,
+        thresholds: Thresholds | None = None,
+    ):
+        """``thresholds``: when a wait is too long; None: as the environment sets them."""
         self.source = source
         self.assembler = Assembler(self._closed)
+        self.stories = Stories()
+        self.usual = UsualTimes()
+        self._thresholds = thresholds or from_environment()
+        self._diagnoses = Diagnoses(self.assembler, self.usual, self._thresholds, self._last_loss)
         self._on_closed = on_closed
         self._delivered: deque[int] = deque()
         """When the transfers ended that were delivered and closed in the last ten seconds."""
@@ -69,9 +89,11 @@ class Watcher:
             return False
         self._reading, self._rings = reading, reading.rings
         self.assembler.rings(reading.rings)
+        self.stories.rings(reading.rings)
         processes = [self._processes.setdefault(s.origin.instance, _Process()) for s in reading.rings]
         for index, payload in reading.events:
             self._fold(reading.rings[index].origin, processes[index], payload)
+        self._note_losses(reading)
         self.assembler.close_ended(reading.t_ns, reading.t_ns - SAME_HOST_LAG_NS)
         return True
 
@@ -80,9 +102,23 @@ class Watcher:
         while self.poll():
             pass
 
+    def _note_losses(self, reading: Reading) -> None:
+        for state in reading.rings:
+            process, lost = self._processes[state.origin.instance], self._lost(state)
+            if lost > process.lost:
+                process.lost, process.lost_ns = lost, reading.t_ns
+
+    def _last_loss(self, engine_id: str | None) -> int:
+        """When events of an engine were lost last."""
+        rings = (state.origin for state in self._rings if state.origin.engine_id == engine_id)
+        return max((self._processes[origin.instance].lost_ns for origin in rings), default=0)
+
     def _closed(self, transfer: Transfer) -> None:
+        self._diagnoses.closed(transfer, self._now_ns)
+        self.usual.learn(transfer)
         if transfer.outcome is Outcome.DELIVERED:
             self._delivered.append(transfer.closed_ns or 0)
+        self.stories.closed(transfer)
         if self._on_closed is not None:
             self._on_closed(transfer)
 
@@ -92,6 +128,7 @@ class Watcher:
         except msgspec.MsgspecError:
             process.unknown += 1
             return
+        self.stories.feed(origin, event)
         process.events += 1
         if process.last_t is None or event.t > process.last_t:
             process.last_t = event.t
@@ -121,8 +158,15 @@ class Watcher:
         elif isinstance(event, ev.ConnectorRaised):
             process.raised = f"{event.where} raised {event.error}"
             self.assembler.raised(origin.engine_id, event.t, process.raised)
+        elif isinstance(event, ev.WriterException):
+            self.assembler.feed(origin, event)
 
     # -- looking -----------------------------------------------------------------------------------
+
+    @property
+    def _now_ns(self) -> int:
+        """The time of the last poll; events that came during it were read too."""
+        return max(self._reading.t_ns if self._reading else 0, self._newest_t)
 
     def snapshot(self) -> Snapshot:
         """What is so at the last poll."""
@@ -135,16 +179,29 @@ class Watcher:
         outcomes = Counter(self.assembler.closed_by_outcome) + Counter(t.outcome for t in ended)
         engines = self._engines()
         return Snapshot(
-            taken_ns=max(reading.t_ns, self._newest_t),  # events that came during the poll were read too
+            taken_ns=self._now_ns,
             taken_unix_s=reading.unix_ns / 1e9,
             source=self.source.label,
             engines=engines,
             in_flight=tuple(in_flight),
             waiting=tuple(waiting),
             recent=tuple(recent),
+            diagnoses=self._diagnosed(engines, followed),
             totals=self._totals(reading.t_ns, outcomes, len(in_flight), len(waiting), ended),
             notices=tuple(self._notices(reading, engines)),
         )
+
+    def _diagnosed(self, engines: Sequence[Engine], followed: Sequence[Transfer]) -> tuple[Diagnosis, ...]:
+        """What is wrong with engines, then what is wrong with transfers."""
+        of_engines = diagnose_engines(
+            self.stories.all(),
+            engines,
+            followed,
+            self.assembler.recent,
+            now_ns=self._now_ns,
+            thresholds=self._thresholds,
+        )
+        return (*of_engines, *self._diagnoses.now(followed, self._now_ns))
 
     def _totals(
         self, t_ns: int, outcomes: Counter[Outcome], in_flight: int, waiting: int, ended: Sequence[Transfer]
