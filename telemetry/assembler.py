@@ -8,7 +8,7 @@ which belong together, :mod:`.judge` where each stands), computed again only whe
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -85,9 +85,16 @@ class Group:
 
 
 class Assembler:
-    """Folds events; gives the transfers that are open, and those that ended, to ``on_closed`` too."""
+    """Folds events; gives the transfers that are open, and those that ended, to ``on_closed`` too.
 
-    def __init__(self, on_closed: Callable[[Transfer], None] | None = None):
+    A group that is followed no longer is forgotten with its events; ``on_forgotten`` gets it before.
+    """
+
+    def __init__(
+        self,
+        on_closed: Callable[[Transfer], None] | None = None,
+        on_forgotten: Callable[[Group], None] | None = None,
+    ):
         self._groups: dict[str, Group] = {}
         self._group_of: dict[Identity, Group] = {}
         """The group of each half that is followed: what an event is looked up by."""
@@ -106,6 +113,7 @@ class Assembler:
         self._origins: dict[str, ev.Origin] = {}
         self._lease_s = 30.0
         self._on_closed = on_closed
+        self._on_forgotten = on_forgotten
         self.recent: deque[Transfer] = deque(maxlen=MAX_RECENT)
         self.closed_by_outcome: dict[Outcome, int] = {}
         self.evicted = 0
@@ -246,12 +254,23 @@ class Assembler:
         """Every transfer that is still followed, ended ones included until they are closed."""
         return [transfer for group in self._groups.values() for transfer in self._transfers(group)]
 
+    def groups(self) -> Iterator[Group]:
+        """Every group that is still followed, with its transfers."""
+        for group in self._groups.values():
+            self._transfers(group)
+            yield group
+
     def _transfers(self, group: Group) -> tuple[Transfer, ...]:
         if group.transfers is None:
             group.transfers = tuple(self._assemble(group))
         return group.transfers
 
-    def _engine(self, engine_id: str | None) -> EngineFacts:
+    def rank_of(self, agent: str) -> Rank | None:
+        """The rank that a NIXL agent speaks for, if it is one of an observed engine."""
+        return self._agents.get(agent)
+
+    def engine(self, engine_id: str | None) -> EngineFacts:
+        """What is known of an engine now."""
         facts = self._engines.get(engine_id or "", UNKNOWN_ENGINE)
         if facts.alive or engine_id not in self._raised:
             return facts
@@ -261,7 +280,7 @@ class Assembler:
         group.attempts = attempts_of(group.halves.values(), group.before, group.reopened)
         pairs = pairs_of(group.halves, group.pairs, group.attempts)
         for pair in sorted(pairs, key=attrgetter("opened")) if len(pairs) > 1 else pairs:
-            transfer = transfer_of(pair, self._engine, self._agents)
+            transfer = transfer_of(pair, self.engine, self._agents)
             if transfer is not None:
                 yield transfer
 
@@ -290,7 +309,7 @@ class Assembler:
             return False
         if not transfers:  # a prompt without a transfer: still computed, or never sent on
             return all(
-                half.has(ev.RequestEnded) or not self._engine(half.engine).alive
+                half.has(ev.RequestEnded) or not self.engine(half.engine).alive
                 for half in group.halves.values()
             )
         if all(self._both_final(group, t) for t in transfers):
@@ -312,7 +331,7 @@ class Assembler:
         return p_final and d_final
 
     def _is_there(self, engine_id: str | None) -> bool:
-        engine = self._engine(engine_id)
+        engine = self.engine(engine_id)
         return engine.observed and engine.alive
 
     def _fell_into_a_gap(self, group: Group, now_ns: int) -> bool:
@@ -326,7 +345,7 @@ class Assembler:
     def _close(self, group: Group, *, unseen: bool = False) -> None:
         transfers = self._transfers(group)
         if unseen:
-            transfers = tuple(_unseen(t) if t.is_open else t for t in transfers)
+            transfers = group.transfers = tuple(_unseen(t) if t.is_open else t for t in transfers)
         for transfer in transfers:
             self.recent.append(transfer)
             self.closed_by_outcome[transfer.outcome] = self.closed_by_outcome.get(transfer.outcome, 0) + 1
@@ -335,6 +354,8 @@ class Assembler:
         self._bury(group)
 
     def _bury(self, group: Group) -> None:
+        if self._on_forgotten is not None:
+            self._on_forgotten(group)
         del self._groups[group.base]
         for alias in group.aliases:
             del self._alias[alias]

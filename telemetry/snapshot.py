@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.transfer import Rank, Transfer
 
 
@@ -18,6 +19,8 @@ class EngineProcess(msgspec.Struct, frozen=True, kw_only=True):
     events: int = 0
     events_lost: int = 0
     """Events that this reader missed, and that the engine could not record."""
+    lost_ns: int | None = None
+    """When it was last noticed that events were lost."""
     last_event_ns: int | None = None
     recording: bool = True
     """False while recording is switched off."""
@@ -116,7 +119,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Rendezvous entries with one half missing, oldest first."""
     recent: tuple[Transfer, ...] = ()
     """Ended lately, newest first."""
+    diagnoses: tuple[Diagnosis, ...] = ()
+    """What is wrong with them and with the engines, worst and oldest first."""
     totals: Totals = Totals()
+    unread: tuple[str, ...] = ()
+    """What of the source could not be read, and why; ``notices`` has it too."""
     notices: tuple[str, ...] = ()
     """What the reader of this snapshot must know: nothing found, events lost, one side only ..."""
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from pushscope.telemetry import events as ev
-from pushscope.telemetry.assembler import Assembler
+from pushscope.telemetry.assembler import Assembler, Group
 from pushscope.telemetry.snapshot import Engine, EngineProcess, Snapshot, Totals
 from pushscope.telemetry.source import FORGET_DEAD_NS, Reading, RingState, Source
 from pushscope.telemetry.transfer import Outcome, Transfer
@@ -37,6 +37,8 @@ class _Process:
         self.events = 0
         self.unknown = 0
         self.dropped = 0
+        self.missed = 0
+        self.lost_ns: int | None = None
         self.last_t: int | None = None
         self.loop_calls = self.loop_ns = self.loop_max_ns = 0
         self.recording = True
@@ -48,9 +50,15 @@ class _Process:
 class Watcher:
     """Follows one source. Not for several threads at once."""
 
-    def __init__(self, source: Source, *, on_closed: Callable[[Transfer], None] | None = None):
+    def __init__(
+        self,
+        source: Source,
+        *,
+        on_closed: Callable[[Transfer], None] | None = None,
+        on_forgotten: Callable[[Group], None] | None = None,
+    ):
         self.source = source
-        self.assembler = Assembler(self._closed)
+        self.assembler = Assembler(self._closed, on_forgotten)
         self._on_closed = on_closed
         self._delivered: deque[int] = deque()
         """When the transfers ended that were delivered and closed in the last ten seconds."""
@@ -72,6 +80,10 @@ class Watcher:
         processes = [self._processes.setdefault(s.origin.instance, _Process()) for s in reading.rings]
         for index, payload in reading.events:
             self._fold(reading.rings[index].origin, processes[index], payload)
+        for state, process in zip(reading.rings, processes, strict=True):
+            if state.lost + state.torn + process.unknown > process.missed:
+                process.missed = state.lost + state.torn + process.unknown
+                process.lost_ns = reading.t_ns
         self.assembler.close_ended(reading.t_ns, reading.t_ns - SAME_HOST_LAG_NS)
         return True
 
@@ -110,6 +122,7 @@ class Watcher:
             process.loop_max_ns = max(process.loop_max_ns, event.max_ns)
         elif isinstance(event, ev.EventsDropped):
             process.dropped = max(process.dropped, event.total)
+            process.lost_ns = max(process.lost_ns or 0, event.t)
         elif isinstance(event, ev.RecordingSwitched):
             process.recording = event.on
             if event.on:
@@ -143,6 +156,7 @@ class Watcher:
             waiting=tuple(waiting),
             recent=tuple(recent),
             totals=self._totals(reading.t_ns, outcomes, len(in_flight), len(waiting), ended),
+            unread=tuple(reading.notices),
             notices=tuple(self._notices(reading, engines)),
         )
 
@@ -220,6 +234,7 @@ class Watcher:
             alive=state.alive,
             events=process.events,
             events_lost=self._lost(state),
+            lost_ns=process.lost_ns,
             last_event_ns=process.last_t,
             recording=process.recording,
             seams_off=process.seams_off,

@@ -1,0 +1,317 @@
+"""Everything that was seen of one request, attempt by attempt: what ``pushscope why`` says.
+
+A watcher forgets the events of what is over. :class:`Asked` keeps those of the requests that a text may mean, and
+no others, so that a source can be read once, whatever its size.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from pushscope.telemetry import events as ev
+from pushscope.telemetry.assembler import Group
+from pushscope.telemetry.diagnosis.model import Diagnosis
+from pushscope.telemetry.errors import PushscopeError
+from pushscope.telemetry.half import NO_FACTS, Half
+from pushscope.telemetry.ring import HOLE_NS
+from pushscope.telemetry.snapshot import Engine, Snapshot
+from pushscope.telemetry.source import Source
+from pushscope.telemetry.transfer import NOTHING_MOVED, Outcome, Rank, Transfer
+from pushscope.telemetry.watch import Watcher
+from pushscope.telemetry.why.expected import Missing, Sides, missing
+from pushscope.telemetry.why.held import Closeness, Held, closest
+from pushscope.telemetry.why.words import SCHEDULERS, Agents, in_words
+
+MAX_KEPT: Final = 1000
+"""Requests whose events are kept, the last ones: a short beginning of an id may fit them all."""
+_WENT_WELL: Final = NOTHING_MOVED | {Outcome.DELIVERED}
+
+
+class Happening(msgspec.Struct, frozen=True):
+    """One event, in words."""
+
+    t_ns: int
+    side: str
+    """``P`` or ``D``."""
+    engine: str
+    rank: Rank | None
+    """None: the scheduler."""
+    kind: str
+    """The event's name in the vocabulary."""
+    what: str
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One try at the request."""
+
+    number: int
+    transfer: Transfer | None = None
+    """None while it is no more than a prompt that is being computed."""
+    p_engine: str | None = None
+    p_request: str | None = None
+    d_engine: str | None = None
+    d_request: str | None = None
+    began_ns: int
+    last_ns: int
+    """The time of its last event."""
+    happened: tuple[Happening, ...] = ()
+    """In the order of time."""
+    missing: tuple[Missing, ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()
+    """What is wrong with it, and with its engines."""
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """One request's whole story."""
+
+    asked: str
+    base_id: str
+    taken_ns: int
+    taken_unix_s: float
+    source: str
+    engines: tuple[Engine, ...] = ()
+    """Those that had a part in it."""
+    attempts: tuple[Attempt, ...]
+    notices: tuple[str, ...] = ()
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several requests that a text may mean."""
+
+    base_id: str
+    attempts: int
+    outcome: str
+    """Of the last attempt."""
+    p_engine: str | None
+    d_engine: str | None
+    began_ns: int
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a question: an account; or the candidates, if there are several; or neither."""
+
+    asked: str
+    account: Account | None = None
+    candidates: tuple[Candidate, ...] = ()
+    requests: int = 0
+    """How many requests were seen at all."""
+    snapshot: Snapshot
+    damage: str = ""
+    """Why the source could not be read to its end."""
+
+
+Judge = Callable[[Group, Transfer], Sequence[Diagnosis]]
+"""What is wrong with a transfer of a group, be it over or not."""
+
+
+class Asked:
+    """Keeps, of what a watcher forgets, the requests that a text may mean."""
+
+    def __init__(self, text: str):
+        self.held = Held(text)
+        self.seen = 0
+        """Requests, whatever their id."""
+        self._kept = {closeness: deque[Group](maxlen=MAX_KEPT) for closeness in Closeness if closeness}
+
+    def look_at(self, group: Group) -> None:
+        """A group of halves, before it is forgotten."""
+        self.seen += 1
+        if closeness := closest(self.held, _ids(group), _traces(group)):
+            self._kept[closeness].append(group)
+
+    def found(self) -> list[list[Group]]:
+        """The requests that the text fits best, each with all of its groups in the order of time."""
+        best = next((kept for _, kept in sorted(self._kept.items(), reverse=True) if kept), ())
+        requests = _joined((_bases(group), [group]) for group in best)
+        rest = [group for kept in self._kept.values() if kept is not best for group in kept]
+        for bases, members in requests:  # its attempts that the text does not name
+            members += [group for group in rest if bases & _bases(group)]
+        return [sorted(members, key=_began) for _, members in requests]
+
+
+def answer(source: Source, text: str, *, judge: Judge | None = None) -> Answer:
+    """Read a source, rings as far as they reach back, and tell what it holds of a request."""
+    if not text.strip():
+        raise PushscopeError("expected a request id, found nothing: give an id, or the beginning of one")
+    asked = Asked(text)
+    watcher = Watcher(source, on_forgotten=asked.look_at)
+    damage = ""
+    try:
+        read_all(watcher)
+    except PushscopeError as e:
+        damage = str(e)
+    snapshot = watcher.snapshot()
+    for group in watcher.assembler.groups():
+        asked.look_at(group)
+    found = asked.found()
+    if len(found) != 1:
+        candidates = tuple(sorted(map(_candidate, found), key=lambda c: -c.began_ns))
+        return Answer(
+            asked=text, candidates=candidates, requests=asked.seen, snapshot=snapshot, damage=damage
+        )
+    account = _account(asked.held.text, found[0], watcher, snapshot, judge)
+    return Answer(asked=text, account=account, requests=asked.seen, snapshot=snapshot, damage=damage)
+
+
+def read_all(watcher: Watcher) -> None:
+    """Read a recording to its end; of rings all that is there, past what a dying thread left unwritten."""
+    watcher.poll()
+    if watcher.source.ends:
+        watcher.run_to_end()
+    else:
+        time.sleep(HOLE_NS / 1e9)
+        watcher.poll()
+
+
+# -- groups ------------------------------------------------------------------------------------------
+
+
+def _ids(group: Group) -> Iterator[str]:
+    for half in group.halves.values():
+        yield half.request_id
+        yield half.named
+
+
+def _traces(group: Group) -> Iterator[tuple[str, str]]:
+    for half in group.halves.values():
+        for e in half.events.values():
+            if isinstance(e, ev.TraceContext):
+                yield e.traceparent, e.transfer_id
+
+
+def _bases(group: Group) -> set[str]:
+    return {group.base, *group.aliases, *(half.base for half in group.halves.values())}
+
+
+def _began(group: Group) -> int:
+    return min((half.first_t for half in group.halves.values()), default=0)
+
+
+def _joined(parts: Iterable[tuple[set[str], list[Group]]]) -> list[tuple[set[str], list[Group]]]:
+    """What has a base id in common is one request."""
+    whole: list[tuple[set[str], list[Group]]] = []
+    for bases, members in parts:
+        touching = [w for w in whole if w[0] & bases]
+        whole = [w for w in whole if not w[0] & bases]
+        whole.append(
+            (
+                bases.union(*(w[0] for w in touching)),
+                [*(group for w in touching for group in w[1]), *members],
+            )
+        )
+    return whole
+
+
+def _candidate(groups: Sequence[Group]) -> Candidate:
+    transfers = [t for group in groups for t in group.transfers or ()]
+    last = max(transfers, key=lambda t: (t.opened_ns, t.attempt), default=None)
+    return Candidate(
+        base_id=last.base_id if last else groups[-1].base,
+        attempts=len({t.attempt for t in transfers}) or 1,
+        outcome=last.outcome.value if last else "no transfer yet",
+        p_engine=last.p_engine if last else None,
+        d_engine=last.d_engine if last else None,
+        began_ns=_began(groups[0]),
+    )
+
+
+# -- the account -------------------------------------------------------------------------------------
+
+
+def _account(
+    text: str, groups: Sequence[Group], watcher: Watcher, snapshot: Snapshot, judge: Judge | None
+) -> Account:
+    attempts = [a for group in groups for a in _attempts(group, watcher, snapshot, judge)]
+    attempts.sort(key=lambda a: (a.number, a.began_ns))
+    had_a_part = {engine for a in attempts for engine in (a.p_engine, a.d_engine)}
+    return Account(
+        asked=text,
+        base_id=next((a.transfer.base_id for a in attempts if a.transfer), groups[0].base),
+        taken_ns=snapshot.taken_ns,
+        taken_unix_s=snapshot.taken_unix_s,
+        source=snapshot.source,
+        engines=tuple(e for e in snapshot.engines if e.engine_id in had_a_part),
+        attempts=tuple(attempts),
+        notices=snapshot.notices,
+    )
+
+
+def _attempts(group: Group, watcher: Watcher, snapshot: Snapshot, judge: Judge | None) -> Iterator[Attempt]:
+    told: set[int] = set()
+    for transfer in group.transfers or ():
+        p = group.halves.get((transfer.p_engine or "", transfer.p_request or ""))
+        d = group.halves.get((transfer.d_engine or "", transfer.d_request or ""))
+        told |= {id(half) for half in (p, d) if half}
+        diagnoses = (*judge(group, transfer),) if judge else _said_of(transfer, snapshot)
+        yield _attempt(p, d, transfer.attempt, transfer, watcher, diagnoses)
+    for half in group.halves.values():  # a prompt that is being computed, a leg that was never sent on
+        if id(half) not in told:
+            p, d = (None, half) if half.decodes else (half, None)
+            yield _attempt(p, d, group.attempts.get(half.identity, 1), None, watcher, ())
+
+
+def _said_of(transfer: Transfer, snapshot: Snapshot) -> tuple[Diagnosis, ...]:
+    """What the snapshot says of a transfer, then of its engines."""
+    of_it = [d for d in snapshot.diagnoses if d.attempt == transfer.attempt and d.subject == transfer.base_id]
+    engines = {transfer.p_engine, transfer.d_engine}
+    of_engines = [
+        d for d in snapshot.diagnoses if not d.attempt and d.subject in engines and transfer.is_open
+    ]
+    return (*of_it, *of_engines)
+
+
+def _attempt(
+    p: Half | None,
+    d: Half | None,
+    number: int,
+    transfer: Transfer | None,
+    watcher: Watcher,
+    diagnoses: tuple[Diagnosis, ...],
+) -> Attempt:
+    assembler = watcher.assembler
+    p_engine = transfer.p_engine if transfer else p.engine if p else None
+    d_engine = transfer.d_engine if transfer else d.engine if d else None
+    seen = (h for half in (p, d) if half for h in _happenings(half, p_engine, assembler.rank_of))
+    happened = sorted(seen, key=lambda h: h.t_ns)
+    sides = Sides(
+        p.by_kind() if p else NO_FACTS,
+        d.by_kind() if d else NO_FACTS,
+        assembler.engine(p_engine),
+        assembler.engine(d_engine),
+        pull=transfer is not None and transfer.mode == "pull",
+    )
+    went_well = transfer is not None and transfer.outcome in _WENT_WELL
+    return Attempt(
+        number=number,
+        transfer=transfer,
+        p_engine=p_engine,
+        p_request=p.request_id if p else None,
+        d_engine=d_engine,
+        d_request=d.request_id if d else None,
+        began_ns=happened[0].t_ns if happened else transfer.opened_ns if transfer else 0,
+        last_ns=happened[-1].t_ns if happened else transfer.since_ns if transfer else 0,
+        happened=tuple(happened),
+        missing=() if went_well else missing(sides),
+        diagnoses=diagnoses,
+    )
+
+
+def _happenings(half: Half, p_engine: str | None, rank_of: Agents) -> Iterator[Happening]:
+    for (kind, rank, _), event in half.events.items():
+        if not isinstance(event, ev.RequestEvent):
+            continue
+        # A P rank says when it heard of D's request: a fact of D's half that happened at P.
+        at_p = not half.decodes or kind is ev.RegistrationDrained
+        yield Happening(
+            t_ns=event.t,
+            side="P" if at_p else "D",
+            engine=p_engine or "" if at_p else half.engine,
+            rank=None if kind in SCHEDULERS else rank,
+            kind=kind.__name__,
+            what=in_words(event, of_d=half.decodes, rank_of=rank_of),
+        )
