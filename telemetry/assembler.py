@@ -269,8 +269,7 @@ class Assembler:
         """The rank that a NIXL agent speaks for, if it is one of an observed engine."""
         return self._agents.get(agent)
 
-    def engine(self, engine_id: str | None) -> EngineFacts:
-        """What is known of an engine now."""
+    def _engine(self, engine_id: str | None) -> EngineFacts:
         facts = self._engines.get(engine_id or "", UNKNOWN_ENGINE)
         if facts.alive or engine_id not in self._raised:
             return facts
@@ -280,7 +279,7 @@ class Assembler:
         group.attempts = attempts_of(group.halves.values(), group.before, group.reopened)
         pairs = pairs_of(group.halves, group.pairs, group.attempts)
         for pair in sorted(pairs, key=attrgetter("opened")) if len(pairs) > 1 else pairs:
-            transfer = transfer_of(pair, self.engine, self._agents)
+            transfer = transfer_of(pair, self._engine, self._agents)
             if transfer is not None:
                 yield transfer
 
@@ -309,7 +308,7 @@ class Assembler:
             return False
         if not transfers:  # a prompt without a transfer: still computed, or never sent on
             return all(
-                half.has(ev.RequestEnded) or not self.engine(half.engine).alive
+                half.has(ev.RequestEnded) or not self._engine(half.engine).alive
                 for half in group.halves.values()
             )
         if all(self._both_final(group, t) for t in transfers):
@@ -331,7 +330,7 @@ class Assembler:
         return p_final and d_final
 
     def _is_there(self, engine_id: str | None) -> bool:
-        engine = self.engine(engine_id)
+        engine = self._engine(engine_id)
         return engine.observed and engine.alive
 
     def _fell_into_a_gap(self, group: Group, now_ns: int) -> bool:

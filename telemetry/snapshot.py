@@ -127,6 +127,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
     """What the reader of this snapshot must know: nothing found, events lost, one side only ..."""
 
+    def unix_s(self, t_ns: int) -> float:
+        """The wall time of a moment, by the clock of the host that took the snapshot."""
+        return self.taken_unix_s - (self.taken_ns - t_ns) / 1e9
+
     def engine_name(self, engine_id: str | None) -> str:
         """The short name of an engine, its id if it is not observed, or ``?``."""
         if engine_id is None:

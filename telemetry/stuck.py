@@ -11,8 +11,8 @@ import msgspec
 from pushscope.telemetry.diagnosis.model import Diagnosis, Severity
 from pushscope.telemetry.recorder import SAY_AGAIN_NS
 from pushscope.telemetry.snapshot import Engine, Snapshot
-from pushscope.telemetry.transfer import Transfer
-from pushscope.telemetry.units import coarse_age, count
+from pushscope.telemetry.transfer import Rank, Transfer
+from pushscope.telemetry.units import count
 
 WORST_FIRST: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 LOSS_HEALS_NS: Final = 2 * SAY_AGAIN_NS
@@ -114,6 +114,100 @@ def tally(rows: Sequence[Row]) -> str:
     )
 
 
+# -- as JSON -----------------------------------------------------------------------------------------
+
+
+class _Evidence(msgspec.Struct, frozen=True):
+    unix_s: float
+    engine: str
+    rank: Rank | None
+    what: str
+
+
+class _Told(msgspec.Struct, frozen=True, kw_only=True):
+    """A diagnosis for a program: public times are seconds, engines are ids."""
+
+    severity: Severity
+    code: str
+    subject: str
+    attempt: int
+    p_engine: str | None
+    p_request: str | None
+    d_engine: str | None
+    d_request: str | None
+    since_unix_s: float
+    since_s: float
+    certain: bool
+    sentence: str
+    evidence: tuple[_Evidence, ...]
+    remedy: str
+    runbook: str
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True):
+    taken_unix_s: float
+    source: str
+    verdict: Verdict
+    diagnoses: tuple[_Told, ...]
+    milder: int
+    unknown: tuple[str, ...]
+    notices: tuple[str, ...]
+
+
+class _ChangeLine(msgspec.Struct, frozen=True, kw_only=True):
+    taken_unix_s: float
+    change: str
+    diagnosis: _Told
+
+
+def stuck_json(stuck: Stuck, snapshot: Snapshot) -> bytes:
+    """All of it as one line of JSON. Ids stand in it as they were recorded."""
+    return msgspec.json.encode(
+        _Document(
+            taken_unix_s=snapshot.taken_unix_s,
+            source=snapshot.source,
+            verdict=stuck.verdict,
+            diagnoses=tuple(_told(row, snapshot) for row in stuck.rows),
+            milder=stuck.milder,
+            unknown=stuck.unknown,
+            notices=snapshot.notices,
+        )
+    )
+
+
+def change_json(change: Change, snapshot: Snapshot) -> bytes:
+    """A change as one line of JSON: ``begins`` or ``clears``, and the diagnosis."""
+    words = "begins" if change.begins else "clears"
+    told = _told(change.row, snapshot)
+    return msgspec.json.encode(_ChangeLine(taken_unix_s=snapshot.taken_unix_s, change=words, diagnosis=told))
+
+
+def _told(row: Row, snapshot: Snapshot) -> _Told:
+    diagnosis, transfer = row.diagnosis, row.transfer
+    return _Told(
+        severity=diagnosis.severity,
+        code=diagnosis.code,
+        subject=diagnosis.subject,
+        attempt=diagnosis.attempt,
+        p_engine=transfer.p_engine if transfer else None,
+        p_request=transfer.p_request if transfer else None,
+        d_engine=transfer.d_engine if transfer else None,
+        d_request=transfer.d_request if transfer else None,
+        since_unix_s=snapshot.unix_s(diagnosis.since_ns),
+        since_s=max(0, snapshot.taken_ns - diagnosis.since_ns) / 1e9,
+        certain=diagnosis.certain,
+        sentence=diagnosis.sentence,
+        evidence=tuple(
+            _Evidence(snapshot.unix_s(e.t_ns), e.engine, e.rank, e.what) for e in diagnosis.evidence
+        ),
+        remedy=diagnosis.remedy,
+        runbook=diagnosis.runbook,
+    )
+
+
+# -- whether one can tell ----------------------------------------------------------------------------
+
+
 def _unknown(snapshot: Snapshot, *, live: bool) -> Iterator[str]:
     yield from snapshot.unread
     if not snapshot.engines:
@@ -124,8 +218,7 @@ def _unknown(snapshot: Snapshot, *, live: bool) -> Iterator[str]:
         if not all(p.recording for p in engine.processes if not p.replaced):
             yield f"{engine.name}: recording is switched off, what happens now is not seen"
         if (lost_ns := _lost_ns(engine)) is not None and snapshot.taken_ns - lost_ns < LOSS_HEALS_NS:
-            ago = coarse_age(max(0, snapshot.taken_ns - lost_ns) / 1e9)
-            yield f"{engine.name}: events were lost {ago} ago; look again in {coarse_age(LOSS_HEALS_NS / 1e9)}"
+            yield f"{engine.name}: events were lost in the last {LOSS_HEALS_NS / 1e9:.0f} s; look again after that"
 
 
 def _lost_ns(engine: Engine) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -11,6 +12,7 @@ import msgspec
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.assembler import Assembler, Group
+from pushscope.telemetry.ring import HOLE_NS
 from pushscope.telemetry.snapshot import Engine, EngineProcess, Snapshot, Totals
 from pushscope.telemetry.source import FORGET_DEAD_NS, Reading, RingState, Source
 from pushscope.telemetry.transfer import Outcome, Transfer
@@ -91,6 +93,15 @@ class Watcher:
         """Read a recording to its end."""
         while self.poll():
             pass
+
+    def read_all(self) -> None:
+        """Read a recording to its end; of rings all that is there, past what a dying thread left unwritten."""
+        if self.source.ends:
+            self.run_to_end()
+            return
+        self.poll()
+        time.sleep(HOLE_NS / 1e9)
+        self.poll()
 
     def _closed(self, transfer: Transfer) -> None:
         if transfer.outcome is Outcome.DELIVERED:

@@ -13,7 +13,7 @@ from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.transfer import Outcome, Stage, Transfer
 from pushscope.tui.columns import Cell, Column
 
-_TONES = {
+OUTCOME_TONES = {
     Outcome.DELIVERED: "good",
     Outcome.FAILED: "bad",
     Outcome.EXPIRED: "bad",
@@ -173,7 +173,7 @@ def _waits(transfer: Transfer, _: Snapshot, __: int) -> Cell:
 def _outcome(transfer: Transfer, _: Snapshot, __: int) -> Cell:
     why = units.clean("; ".join(filter(None, (transfer.error, transfer.pairing))))
     words = transfer.outcome.value + (f": {why}" if why else "")
-    return Cell(words, _TONES.get(transfer.outcome, ""))
+    return Cell(words, OUTCOME_TONES.get(transfer.outcome, ""))
 
 
 def _exposed(transfer: Transfer, _: Snapshot, __: int) -> Cell:

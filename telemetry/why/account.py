@@ -6,9 +6,8 @@ no others, so that a source can be read once, whatever its size.
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -18,7 +17,6 @@ from pushscope.telemetry.assembler import Group
 from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.half import NO_FACTS, Half
-from pushscope.telemetry.ring import HOLE_NS
 from pushscope.telemetry.snapshot import Engine, Snapshot
 from pushscope.telemetry.source import Source
 from pushscope.telemetry.transfer import NOTHING_MOVED, Outcome, Rank, Transfer
@@ -105,10 +103,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Why the source could not be read to its end."""
 
 
-Judge = Callable[[Group, Transfer], Sequence[Diagnosis]]
-"""What is wrong with a transfer of a group, be it over or not."""
-
-
 class Asked:
     """Keeps, of what a watcher forgets, the requests that a text may mean."""
 
@@ -134,7 +128,7 @@ class Asked:
         return [sorted(members, key=_began) for _, members in requests]
 
 
-def answer(source: Source, text: str, *, judge: Judge | None = None) -> Answer:
+def answer(source: Source, text: str) -> Answer:
     """Read a source, rings as far as they reach back, and tell what it holds of a request."""
     if not text.strip():
         raise PushscopeError("expected a request id, found nothing: give an id, or the beginning of one")
@@ -142,7 +136,7 @@ def answer(source: Source, text: str, *, judge: Judge | None = None) -> Answer:
     watcher = Watcher(source, on_forgotten=asked.look_at)
     damage = ""
     try:
-        read_all(watcher)
+        watcher.read_all()
     except PushscopeError as e:
         damage = str(e)
     snapshot = watcher.snapshot()
@@ -154,18 +148,8 @@ def answer(source: Source, text: str, *, judge: Judge | None = None) -> Answer:
         return Answer(
             asked=text, candidates=candidates, requests=asked.seen, snapshot=snapshot, damage=damage
         )
-    account = _account(asked.held.text, found[0], watcher, snapshot, judge)
+    account = _account(asked.held.text, found[0], watcher.assembler.rank_of, snapshot)
     return Answer(asked=text, account=account, requests=asked.seen, snapshot=snapshot, damage=damage)
-
-
-def read_all(watcher: Watcher) -> None:
-    """Read a recording to its end; of rings all that is there, past what a dying thread left unwritten."""
-    watcher.poll()
-    if watcher.source.ends:
-        watcher.run_to_end()
-    else:
-        time.sleep(HOLE_NS / 1e9)
-        watcher.poll()
 
 
 # -- groups ------------------------------------------------------------------------------------------
@@ -223,10 +207,8 @@ def _candidate(groups: Sequence[Group]) -> Candidate:
 # -- the account -------------------------------------------------------------------------------------
 
 
-def _account(
-    text: str, groups: Sequence[Group], watcher: Watcher, snapshot: Snapshot, judge: Judge | None
-) -> Account:
-    attempts = [a for group in groups for a in _attempts(group, watcher, snapshot, judge)]
+def _account(text: str, groups: Sequence[Group], rank_of: Agents, snapshot: Snapshot) -> Account:
+    attempts = [a for group in groups for a in _attempts(group, rank_of, snapshot)]
     attempts.sort(key=lambda a: (a.number, a.began_ns))
     had_a_part = {engine for a in attempts for engine in (a.p_engine, a.d_engine)}
     return Account(
@@ -241,18 +223,18 @@ def _account(
     )
 
 
-def _attempts(group: Group, watcher: Watcher, snapshot: Snapshot, judge: Judge | None) -> Iterator[Attempt]:
+def _attempts(group: Group, rank_of: Agents, snapshot: Snapshot) -> Iterator[Attempt]:
     told: set[int] = set()
     for transfer in group.transfers or ():
         p = group.halves.get((transfer.p_engine or "", transfer.p_request or ""))
         d = group.halves.get((transfer.d_engine or "", transfer.d_request or ""))
         told |= {id(half) for half in (p, d) if half}
-        diagnoses = (*judge(group, transfer),) if judge else _said_of(transfer, snapshot)
-        yield _attempt(p, d, transfer.attempt, transfer, watcher, diagnoses)
+        diagnoses = _said_of(transfer, snapshot)
+        yield _attempt(p, d, transfer.attempt, transfer, rank_of, snapshot, diagnoses)
     for half in group.halves.values():  # a prompt that is being computed, a leg that was never sent on
         if id(half) not in told:
             p, d = (None, half) if half.decodes else (half, None)
-            yield _attempt(p, d, group.attempts.get(half.identity, 1), None, watcher, ())
+            yield _attempt(p, d, group.attempts.get(half.identity, 1), None, rank_of, snapshot)
 
 
 def _said_of(transfer: Transfer, snapshot: Snapshot) -> tuple[Diagnosis, ...]:
@@ -270,19 +252,19 @@ def _attempt(
     d: Half | None,
     number: int,
     transfer: Transfer | None,
-    watcher: Watcher,
-    diagnoses: tuple[Diagnosis, ...],
+    rank_of: Agents,
+    snapshot: Snapshot,
+    diagnoses: tuple[Diagnosis, ...] = (),
 ) -> Attempt:
-    assembler = watcher.assembler
     p_engine = transfer.p_engine if transfer else p.engine if p else None
     d_engine = transfer.d_engine if transfer else d.engine if d else None
-    seen = (h for half in (p, d) if half for h in _happenings(half, p_engine, assembler.rank_of))
+    seen = (h for half in (p, d) if half for h in _happenings(half, p_engine, rank_of))
     happened = sorted(seen, key=lambda h: h.t_ns)
     sides = Sides(
         p.by_kind() if p else NO_FACTS,
         d.by_kind() if d else NO_FACTS,
-        assembler.engine(p_engine),
-        assembler.engine(d_engine),
+        _ranks(p_engine, snapshot),
+        _ranks(d_engine, snapshot),
         pull=transfer is not None and transfer.mode == "pull",
     )
     went_well = transfer is not None and transfer.outcome in _WENT_WELL
@@ -301,10 +283,19 @@ def _attempt(
     )
 
 
+def _ranks(engine_id: str | None, snapshot: Snapshot) -> frozenset[Rank]:
+    """The ranks of an engine that record."""
+    return frozenset(
+        process.rank
+        for engine in snapshot.engines
+        if engine.engine_id == engine_id
+        for process in engine.processes
+        if process.connector_role == "worker"
+    )
+
+
 def _happenings(half: Half, p_engine: str | None, rank_of: Agents) -> Iterator[Happening]:
     for (kind, rank, _), event in half.events.items():
-        if not isinstance(event, ev.RequestEvent):
-            continue
         # A P rank says when it heard of D's request: a fact of D's half that happened at P.
         at_p = not half.decodes or kind is ev.RegistrationDrained
         yield Happening(

@@ -13,7 +13,6 @@ import msgspec
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.half import Facts
-from pushscope.telemetry.judge import EngineFacts
 from pushscope.telemetry.transfer import Rank
 
 
@@ -34,8 +33,9 @@ class Sides(NamedTuple):
 
     p: Facts
     d: Facts
-    p_engine: EngineFacts
-    d_engine: EngineFacts
+    p_ranks: frozenset[Rank] = frozenset()
+    """P's ranks that record; none if it isn't observed."""
+    d_ranks: frozenset[Rank] = frozenset()
     pull: bool = False
 
 
@@ -50,10 +50,10 @@ def missing(sides: Sides) -> tuple[Missing, ...]:
     """Everything that was to come, the longest awaited first."""
     found = [*_prefill(sides), *_decode(sides)]
     if sides.pull:
-        found += [*_writes(sides.d, "D", sides.d_engine, "read")] if sides.d_engine.observed else []
-    elif sides.p_engine.observed:
-        found += [*_rendezvous(sides), *_writes(sides.p, "P", sides.p_engine, "write")]
-    if sides.d_engine.observed:
+        found += [*_writes(sides.d, "D", sides.d_ranks, "read")] if sides.d_ranks else []
+    elif sides.p_ranks:
+        found += [*_rendezvous(sides), *_writes(sides.p, "P", sides.p_ranks, "write")]
+    if sides.d_ranks:
         found += [*_receive(sides)]
     return tuple(sorted(found, key=lambda m: (m.since_ns, m.side, m.rank or (-1, -1))))
 
@@ -117,7 +117,7 @@ def _kinds(chain: Iterable[_Step]) -> set[type[ev.RequestEvent]]:
 def _prefill(sides: Sides) -> Iterator[Missing]:
     """From the prefill leg to finished blocks at every rank's writer."""
     p, d = sides.p, sides.d
-    if not sides.p_engine.observed:
+    if not sides.p_ranks:
         return
     asked = d.first(ev.RegistrationStaged) or d.first(ev.RegistrationDrained) or d.first(ev.RequestArrived)
     arrived = p.first(ev.RequestArrived)
@@ -136,7 +136,7 @@ def _prefill(sides: Sides) -> Iterator[Missing]:
     staged = p.first(ev.BlocksStaged)
     if staged is not None and not sides.pull and not p.has(ev.LeaseExpired):
         picked = {rank for rank, _ in (*p.all(ev.BlocksPickedUp), *p.all(ev.Matched))}
-        for rank in _ranks(sides.p_engine):
+        for rank in sorted(sides.p_ranks):
             if rank not in picked:
                 yield Missing("P", rank, "the writer thread picks up the blocks", staged.t)
 
@@ -144,9 +144,9 @@ def _prefill(sides: Sides) -> Iterator[Missing]:
 def _decode(sides: Sides) -> Iterator[Missing]:
     """From the decode leg to a registration at every P rank (pull: a read at every D rank)."""
     p, d = sides.p, sides.d
-    if not sides.d_engine.observed:
+    if not sides.d_ranks:
         staged = p.first(ev.BlocksStaged)
-        if staged is not None and not _asked(d) and sides.p_engine.observed:
+        if staged is not None and not _asked(d) and sides.p_ranks:
             yield Missing("D", None, "D asks for the blocks (no engine that would is observed)", staged.t)
         return
     arrived = d.first(ev.RequestArrived)
@@ -165,7 +165,7 @@ def _decode(sides: Sides) -> Iterator[Missing]:
         return
     yield from _handed_off(sides, _REGISTRATION, ev.RegistrationStaged)
     drained = {rank for rank, _ in d.all(ev.RegistrationDrained)}
-    if sides.p_engine.observed:
+    if sides.p_ranks:
         sent: dict[Rank, int] = {}
         for _, e in d.all(ev.RegistrationSent):
             rank = (e.peer_pp, e.peer_tp)
@@ -178,7 +178,7 @@ def _handed_off(sides: Sides, chain: tuple[_Step, ...], begins: type[ev.RequestE
     staged = sides.d.first(begins)
     if staged is None:
         return
-    for rank in _ranks(sides.d_engine):
+    for rank in sorted(sides.d_ranks):
         if late := _first_missing(chain, _events(sides.d, _kinds(chain), rank), staged.t):
             yield Missing("D", rank, late[0].what, late[1])
 
@@ -192,7 +192,7 @@ def _rendezvous(sides: Sides) -> Iterator[Missing]:
     if p.has(ev.NothingToPush):
         yield Missing("P", None, "a write (no blocks are left to write)", _first_t(p, ev.NothingToPush))
         return
-    for rank in _ranks(sides.p_engine):
+    for rank in sorted(sides.p_ranks):
         picked, drained = _at(p, ev.BlocksPickedUp, rank), _at(d, ev.RegistrationDrained, rank)
         matched = _at(p, ev.Matched, rank)
         if matched is not None:
@@ -212,9 +212,9 @@ def _beginning(poster: Facts, side: str, rank: Rank, verb: str, ready_t: int) ->
         yield Missing(side, rank, f"a {verb} begins", max(ready_t, resumed or 0))
 
 
-def _writes(poster: Facts, side: str, engine: EngineFacts, verb: str) -> Iterator[Missing]:
+def _writes(poster: Facts, side: str, ranks: Iterable[Rank], verb: str) -> Iterator[Missing]:
     """Each transfer that was begun: that it is prepared, posted and done."""
-    for rank in _ranks(engine):
+    for rank in sorted(ranks):
         for r, begun in poster.all(ev.DescriptorsStarted):
             if r != rank:
                 continue
@@ -235,7 +235,7 @@ def _receive(sides: Sides) -> Iterator[Missing]:
         return
     done = {rank for rank, _ in d.all(ev.ReceiveDone)}
     last = 0
-    for rank in _ranks(sides.d_engine):
+    for rank in sorted(sides.d_ranks):
         if rank in done:
             last = max(last, _at(d, ev.ReceiveDone, rank) or 0)
             continue
@@ -247,7 +247,7 @@ def _receive(sides: Sides) -> Iterator[Missing]:
                 yield Missing("D", rank, more, since)
             elif since:
                 yield Missing("D", rank, "the blocks are reported as received", since)
-    if done >= set(_ranks(sides.d_engine)) and (
+    if done >= sides.d_ranks and (
         late := _first_missing(_AFTER_RECEIVE, _events(d, _kinds(_AFTER_RECEIVE)), last)
     ):
         yield Missing("D", None, late[0].what, late[1])
@@ -266,17 +266,17 @@ def _counted(d: Facts, rank: Rank) -> list[ev.NotificationCounted]:
 def _needed(sides: Sides) -> int:
     """How many notifications each D rank waits for (``push_worker._get_new_notifs``)."""
     registered = sides.d.first(ev.RegistrationStaged)
-    tp = registered.peer_tp if registered else sides.p_engine.tp_size
-    pp = registered.peer_pp if registered else sides.p_engine.pp_size
-    return pp * max(1, tp // sides.d_engine.tp_size)
+    tp = registered.peer_tp if registered else _width(sides.p_ranks)
+    pp = registered.peer_pp if registered else len({rank[0] for rank in sides.p_ranks})
+    return max(1, pp) * max(1, tp // max(1, _width(sides.d_ranks)))
+
+
+def _width(ranks: Iterable[Rank]) -> int:
+    return len({tp for _, tp in ranks})
 
 
 def _asked(d: Facts) -> bool:
     return d.has(ev.RegistrationStaged, ev.RegistrationSent, ev.RegistrationDrained, ev.ReadStaged)
-
-
-def _ranks(engine: EngineFacts) -> list[Rank]:
-    return [(pp, tp) for pp in range(engine.pp_size) for tp in range(engine.tp_size)]
 
 
 def _at(facts: Facts, kind: type[ev.RequestEvent], rank: Rank) -> int | None:

@@ -39,7 +39,7 @@ _NOTHING: Final = {
 _KEYS: Final = {"exact": "by the exact id", "base_id": "by the base id", "transfer_id": "by transfer_id"}
 
 
-def in_words(event: ev.RequestEvent, *, of_d: bool, rank_of: Agents = lambda _: None) -> str:
+def in_words(event: ev.Event, *, of_d: bool, rank_of: Agents = lambda _: None) -> str:
     """What an event says. ``of_d``: it is D's, or (a registration that was drained) about D's request."""
     if isinstance(event, ev.TransferEvent):
         return _transfer(event, "read" if of_d else "write", "P" if of_d else "D")
@@ -118,7 +118,7 @@ def _notification_sent(e: ev.NotificationSent, _: bool, __: Agents) -> str:
     return "told P that it reads nothing" + (f", which failed: {e.error}" if e.error else "")
 
 
-_WORDS: Final[dict[type[ev.RequestEvent], Callable[[Any, bool, Agents], str]]] = {
+_WORDS: Final[dict[type[ev.Event], Callable[[Any, bool, Agents], str]]] = {
     ev.RequestArrived: _arrived,
     ev.TraceContext: _trace_context,
     ev.RequestPreempted: lambda *_: "preempted: its blocks are taken away",
@@ -159,6 +159,7 @@ _WORDS: Final[dict[type[ev.RequestEvent], Callable[[Any, bool, Agents], str]]] =
     ev.LeaseExtended: lambda e, *_: f"last heartbeat applied: {units.age(e.lease_s)} of lease are left",
     ev.LeaseExpired: lambda *_: "the lease ran out: nobody took the blocks",
     ev.Evicted: _evicted,
+    ev.WriterException: lambda e, *_: f"the writer thread gave it up, {e.where or 'it'} raised {e.error}",
 }
 
 
