@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final
@@ -103,14 +104,14 @@ def changes(before: Sequence[Row], after: Sequence[Row]) -> tuple[Change, ...]:
     return (*over, *new)
 
 
-def tally(rows: Sequence[Row]) -> str:
+def tally(diagnoses: Iterable[Diagnosis]) -> str:
     """``2 errors, 1 warning``; empty if there are none."""
-    numbers = {level: sum(row.diagnosis.severity is level for row in rows) for level in WORST_FIRST}
+    numbers = Counter(diagnosis.severity for diagnosis in diagnoses)
     words = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "to know"}
     return ", ".join(
         f"{count(n)} {words[level]}{'s' if n > 1 and level is not Severity.INFO else ''}"
-        for level, n in numbers.items()
-        if n
+        for level in WORST_FIRST
+        if (n := numbers[level])
     )
 
 

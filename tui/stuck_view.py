@@ -41,7 +41,7 @@ def stuck_lines(stuck: Stuck, snapshot: Snapshot, console: Console) -> Iterator[
 def summary(stuck: Stuck, snapshot: Snapshot) -> str:
     """One line: how much is stuck, of what, and where it was looked for."""
     if stuck.rows:
-        words = tally(stuck.rows)
+        words = tally(row.diagnosis for row in stuck.rows)
     elif stuck.verdict is Verdict.UNKNOWN:
         words = "nothing is seen to be stuck, but not everything is seen"
     else:
