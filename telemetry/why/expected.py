@@ -147,7 +147,7 @@ def _decode(sides: Sides) -> Iterator[Missing]:
     if not sides.d_ranks:
         staged = p.first(ev.BlocksStaged)
         if staged is not None and not _asked(d) and sides.p_ranks:
-            yield Missing("D", None, "D asks for the blocks (no engine that would is observed)", staged.t)
+            yield Missing("D", None, "the decode leg (no observed engine has it)", staged.t)
         return
     arrived = d.first(ev.RequestArrived)
     if arrived is not None:
