@@ -120,7 +120,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     recent: tuple[Transfer, ...] = ()
     """Ended lately, newest first."""
     diagnoses: tuple[Diagnosis, ...] = ()
-    """What is wrong with them and with the engines, worst and oldest first."""
+    """What is wrong, or was until lately: the most severe first, then the oldest."""
     totals: Totals = Totals()
     unread: tuple[str, ...] = ()
     """What of the source could not be read, and why; ``notices`` has it too."""

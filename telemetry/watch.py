@@ -11,11 +11,15 @@ from typing import Final
 import msgspec
 
 from pushscope.telemetry import events as ev
-from pushscope.telemetry.assembler import Assembler, Group
+from pushscope.telemetry.assembler import Assembler
+from pushscope.telemetry.diagnosis.live import Diagnoses
+from pushscope.telemetry.diagnosis.thresholds import Thresholds, from_environment
+from pushscope.telemetry.group import Group
 from pushscope.telemetry.ring import HOLE_NS
 from pushscope.telemetry.snapshot import Engine, EngineProcess, Snapshot, Totals
 from pushscope.telemetry.source import FORGET_DEAD_NS, Reading, RingState, Source
 from pushscope.telemetry.transfer import Outcome, Transfer
+from pushscope.telemetry.usual import UsualTimes
 
 WINDOW_NS: Final = 10_000_000_000
 SAME_HOST_LAG_NS: Final = 20_000_000
@@ -41,6 +45,7 @@ class _Process:
         self.dropped = 0
         self.missed = 0
         self.lost_ns: int | None = None
+        """When it was noticed, or said, last that events of it were lost."""
         self.last_t: int | None = None
         self.loop_calls = self.loop_ns = self.loop_max_ns = 0
         self.recording = True
@@ -58,9 +63,15 @@ class Watcher:
         *,
         on_closed: Callable[[Transfer], None] | None = None,
         on_forgotten: Callable[[Group], None] | None = None,
+        thresholds: Thresholds | None = None,
     ):
+        """``thresholds``: when a wait is too long; None: as the environment sets them."""
         self.source = source
         self.assembler = Assembler(self._closed, on_forgotten)
+        self.usual = UsualTimes()
+        self._diagnoses = Diagnoses(
+            self.assembler, self.usual, thresholds or from_environment(), self._last_loss
+        )
         self._on_closed = on_closed
         self._delivered: deque[int] = deque()
         """When the transfers ended that were delivered and closed in the last ten seconds."""
@@ -82,10 +93,7 @@ class Watcher:
         processes = [self._processes.setdefault(s.origin.instance, _Process()) for s in reading.rings]
         for index, payload in reading.events:
             self._fold(reading.rings[index].origin, processes[index], payload)
-        for state, process in zip(reading.rings, processes, strict=True):
-            if state.lost + state.torn + process.unknown > process.missed:
-                process.missed = state.lost + state.torn + process.unknown
-                process.lost_ns = reading.t_ns
+        self._note_losses(reading)
         self.assembler.close_ended(reading.t_ns, reading.t_ns - SAME_HOST_LAG_NS)
         return True
 
@@ -103,7 +111,21 @@ class Watcher:
         time.sleep(HOLE_NS / 1e9)
         self.poll()
 
+    def _note_losses(self, reading: Reading) -> None:
+        for state in reading.rings:
+            process = self._processes[state.origin.instance]
+            missed = state.lost + state.torn + process.unknown
+            if missed > process.missed:
+                process.missed, process.lost_ns = missed, reading.t_ns
+
+    def _last_loss(self, engine_id: str | None) -> int:
+        """When events of an engine were lost last."""
+        rings = (state.origin for state in self._rings if state.origin.engine_id == engine_id)
+        return max((self._processes[origin.instance].lost_ns or 0 for origin in rings), default=0)
+
     def _closed(self, transfer: Transfer) -> None:
+        self.usual.learn(transfer)
+        self._diagnoses.closed(transfer, self._now_ns)
         if transfer.outcome is Outcome.DELIVERED:
             self._delivered.append(transfer.closed_ns or 0)
         if self._on_closed is not None:
@@ -145,8 +167,15 @@ class Watcher:
         elif isinstance(event, ev.ConnectorRaised):
             process.raised = f"{event.where} raised {event.error}"
             self.assembler.raised(origin.engine_id, event.t, process.raised)
+        elif isinstance(event, ev.WriterException):
+            self.assembler.feed(origin, event)
 
     # -- looking -----------------------------------------------------------------------------------
+
+    @property
+    def _now_ns(self) -> int:
+        """The time of the last poll; events that came during it were read too."""
+        return max(self._reading.t_ns if self._reading else 0, self._newest_t)
 
     def snapshot(self) -> Snapshot:
         """What is so at the last poll."""
@@ -159,13 +188,14 @@ class Watcher:
         outcomes = Counter(self.assembler.closed_by_outcome) + Counter(t.outcome for t in ended)
         engines = self._engines()
         return Snapshot(
-            taken_ns=max(reading.t_ns, self._newest_t),  # events that came during the poll were read too
+            taken_ns=self._now_ns,
             taken_unix_s=reading.unix_ns / 1e9,
             source=self.source.label,
             engines=engines,
             in_flight=tuple(in_flight),
             waiting=tuple(waiting),
             recent=tuple(recent),
+            diagnoses=self._diagnoses.now(followed, self._now_ns),
             totals=self._totals(reading.t_ns, outcomes, len(in_flight), len(waiting), ended),
             unread=tuple(reading.notices),
             notices=tuple(self._notices(reading, engines)),

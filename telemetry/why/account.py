@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from pushscope.telemetry import events as ev
-from pushscope.telemetry.assembler import Group
 from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.errors import PushscopeError
+from pushscope.telemetry.group import Group
 from pushscope.telemetry.half import NO_FACTS, Half
 from pushscope.telemetry.snapshot import Engine, Snapshot
 from pushscope.telemetry.source import Source
