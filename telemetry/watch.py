@@ -13,6 +13,7 @@ import msgspec
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.assembler import Assembler
 from pushscope.telemetry.diagnosis.live import Diagnoses
+from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.diagnosis.thresholds import Thresholds, from_environment
 from pushscope.telemetry.group import Group
 from pushscope.telemetry.ring import HOLE_NS
@@ -176,6 +177,10 @@ class Watcher:
     def _now_ns(self) -> int:
         """The time of the last poll; events that came during it were read too."""
         return max(self._reading.t_ns if self._reading else 0, self._newest_t)
+
+    def wrong_with(self, transfer: Transfer) -> tuple[Diagnosis, ...]:
+        """What is wrong with a transfer that is followed, or (``on_forgotten``) is about to be forgotten."""
+        return self._diagnoses.of(transfer, self._now_ns)
 
     def snapshot(self) -> Snapshot:
         """What is so at the last poll."""

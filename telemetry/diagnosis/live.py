@@ -65,6 +65,12 @@ class Diagnoses:
         if lasting := tuple(d for d in found if d.severity is not Severity.INFO):
             self._ended.append((now_ns + SHOWN_NS, lasting))
 
+    def of(self, transfer: Transfer, now_ns: int) -> tuple[Diagnosis, ...]:
+        """What is wrong with one transfer that is followed, or about to be followed no longer, however long ago."""
+        known = self._known.get(_identity(transfer))
+        case = self._case(transfer, now_ns, known.strangers if known else ())
+        return diagnose(case) if case else ()
+
     def now(self, followed: Sequence[Transfer], now_ns: int) -> tuple[Diagnosis, ...]:
         """Everything that is wrong now, the most severe first, then the oldest."""
         while self._ended and self._ended[0][0] < now_ns:
@@ -94,11 +100,18 @@ class Diagnoses:
         return _Known(t, due_ns, strangers, self._look(t, now_ns, strangers))
 
     def _look(self, t: Transfer, now_ns: int, strangers: tuple[Transfer, ...]) -> tuple[Diagnosis, ...]:
+        case = self._case(t, now_ns, strangers)
+        if case is None:
+            return ()
+        over_ns = case.over_ns
+        return diagnose(case) if over_ns is None or now_ns - over_ns <= SHOWN_NS else ()
+
+    def _case(self, t: Transfer, now_ns: int, strangers: tuple[Transfer, ...]) -> Case | None:
         sides = self._assembler.sides_of(t)
         if sides is None:
-            return ()
+            return None
         loss_ns = max(self._last_loss(t.p_engine), self._last_loss(t.d_engine))
-        case = Case(
+        return Case(
             t,
             sides.p,
             sides.d,
@@ -112,8 +125,6 @@ class Diagnoses:
             others=sides.others,
             strangers=strangers,
         )
-        over_ns = case.over_ns
-        return diagnose(case) if over_ns is None or now_ns - over_ns <= SHOWN_NS else ()
 
     def _was_healthy(self, t: Transfer) -> bool:
         """Whether it was delivered, and nothing in it suggests that somebody had to wait, or that P failed."""
