@@ -1,14 +1,14 @@
 """Everything that was seen of one request, attempt by attempt: what ``pushscope why`` says.
 
-A watcher forgets the events of what is over. :class:`Asked` keeps those of the requests that a text may mean, and
-no others, so that a source can be read once, whatever its size.
+A watcher forgets the events of what is over. Here those of the requests that a text may mean are kept, and no
+others, so that a source can be read once, whatever its size.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,7 @@ from pushscope.telemetry.group import Group
 from pushscope.telemetry.half import NO_FACTS, Half
 from pushscope.telemetry.snapshot import Engine, Snapshot
 from pushscope.telemetry.source import Source
+from pushscope.telemetry.stuck import worst_first
 from pushscope.telemetry.transfer import NOTHING_MOVED, Outcome, Rank, Transfer
 from pushscope.telemetry.watch import Watcher
 from pushscope.telemetry.why.expected import Missing, Sides, missing
@@ -103,28 +104,48 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Why the source could not be read to its end."""
 
 
-class Asked:
-    """Keeps, of what a watcher forgets, the requests that a text may mean."""
+class _Found(NamedTuple):
+    """A group of halves that the text may mean."""
 
-    def __init__(self, text: str):
-        self.held = Held(text)
-        self.seen = 0
-        """Requests, whatever their id."""
-        self._kept = {closeness: deque[Group](maxlen=MAX_KEPT) for closeness in Closeness if closeness}
+    group: Group
+    wrong: tuple[tuple[Diagnosis, ...], ...]
+    """What was wrong with each of its transfers when it was followed last."""
 
-    def look_at(self, group: Group) -> None:
-        """A group of halves, before it is forgotten."""
-        self.seen += 1
-        if closeness := closest(self.held, _ids(group), _traces(group)):
-            self._kept[closeness].append(group)
 
-    def found(self) -> list[list[Group]]:
+class _Search:
+    """Reads a source, and keeps of what the watcher forgets the requests that a text may mean."""
+
+    def __init__(self, source: Source, text: str):
+        self.watcher = Watcher(source, on_forgotten=self._look_at)
+        self.requests = 0
+        """Seen at all."""
+        self.damage = ""
+        self._held = Held(text)
+        self._kept = {closeness: deque[_Found](maxlen=MAX_KEPT) for closeness in Closeness if closeness}
+
+    def run(self) -> Snapshot:
+        try:
+            self.watcher.read_all()
+        except PushscopeError as e:
+            self.damage = str(e)
+        snapshot = self.watcher.snapshot()
+        for group in self.watcher.assembler.groups():
+            self._look_at(group)
+        return snapshot
+
+    def _look_at(self, group: Group) -> None:
+        self.requests += 1
+        if closeness := closest(self._held, _ids(group), _traces(group)):
+            wrong = tuple(map(self.watcher.wrong_with, group.transfers or ()))
+            self._kept[closeness].append(_Found(group, wrong))
+
+    def found(self) -> list[list[_Found]]:
         """The requests that the text fits best, each with all of its groups in the order of time."""
         best = next((kept for _, kept in sorted(self._kept.items(), reverse=True) if kept), ())
-        requests = _joined((_bases(group), [group]) for group in best)
-        rest = [group for kept in self._kept.values() if kept is not best for group in kept]
+        requests = _joined((_bases(found.group), [found]) for found in best)
+        rest = [found for kept in self._kept.values() if kept is not best for found in kept]
         for bases, members in requests:  # its attempts that the text does not name
-            members += [group for group in rest if bases & _bases(group)]
+            members += [found for found in rest if bases & _bases(found.group)]
         return [sorted(members, key=_began) for _, members in requests]
 
 
@@ -132,24 +153,21 @@ def answer(source: Source, text: str) -> Answer:
     """Read a source, rings as far as they reach back, and tell what it holds of a request."""
     if not text.strip():
         raise PushscopeError("expected a request id, found nothing: give an id, or the beginning of one")
-    asked = Asked(text)
-    watcher = Watcher(source, on_forgotten=asked.look_at)
-    damage = ""
-    try:
-        watcher.read_all()
-    except PushscopeError as e:
-        damage = str(e)
-    snapshot = watcher.snapshot()
-    for group in watcher.assembler.groups():
-        asked.look_at(group)
-    found = asked.found()
-    if len(found) != 1:
-        candidates = tuple(sorted(map(_candidate, found), key=lambda c: -c.began_ns))
-        return Answer(
-            asked=text, candidates=candidates, requests=asked.seen, snapshot=snapshot, damage=damage
-        )
-    account = _account(asked.held.text, found[0], watcher.assembler.rank_of, snapshot)
-    return Answer(asked=text, account=account, requests=asked.seen, snapshot=snapshot, damage=damage)
+    search = _Search(source, text)
+    snapshot = search.run()
+    found = search.found()
+    account = (
+        _account(text, found[0], search.watcher.assembler.rank_of, snapshot) if len(found) == 1 else None
+    )
+    candidates = () if account else tuple(sorted(map(_candidate, found), key=lambda c: -c.began_ns))
+    return Answer(
+        asked=text,
+        account=account,
+        candidates=candidates,
+        requests=search.requests,
+        snapshot=snapshot,
+        damage=search.damage,
+    )
 
 
 # -- groups ------------------------------------------------------------------------------------------
@@ -172,48 +190,48 @@ def _bases(group: Group) -> set[str]:
     return {group.base, *group.aliases, *(half.base for half in group.halves.values())}
 
 
-def _began(group: Group) -> int:
-    return min((half.first_t for half in group.halves.values()), default=0)
+def _began(found: _Found) -> int:
+    return min((half.first_t for half in found.group.halves.values()), default=0)
 
 
-def _joined(parts: Iterable[tuple[set[str], list[Group]]]) -> list[tuple[set[str], list[Group]]]:
+def _joined(parts: Iterable[tuple[set[str], list[_Found]]]) -> list[tuple[set[str], list[_Found]]]:
     """What has a base id in common is one request."""
-    whole: list[tuple[set[str], list[Group]]] = []
+    whole: list[tuple[set[str], list[_Found]]] = []
     for bases, members in parts:
         touching = [w for w in whole if w[0] & bases]
         whole = [w for w in whole if not w[0] & bases]
         whole.append(
             (
                 bases.union(*(w[0] for w in touching)),
-                [*(group for w in touching for group in w[1]), *members],
+                [*(found for w in touching for found in w[1]), *members],
             )
         )
     return whole
 
 
-def _candidate(groups: Sequence[Group]) -> Candidate:
-    transfers = [t for group in groups for t in group.transfers or ()]
+def _candidate(request: Sequence[_Found]) -> Candidate:
+    transfers = [t for found in request for t in found.group.transfers or ()]
     last = max(transfers, key=lambda t: (t.opened_ns, t.attempt), default=None)
     return Candidate(
-        base_id=last.base_id if last else groups[-1].base,
+        base_id=last.base_id if last else request[-1].group.base,
         attempts=len({t.attempt for t in transfers}) or 1,
         outcome=last.outcome.value if last else "no transfer yet",
         p_engine=last.p_engine if last else None,
         d_engine=last.d_engine if last else None,
-        began_ns=_began(groups[0]),
+        began_ns=_began(request[0]),
     )
 
 
 # -- the account -------------------------------------------------------------------------------------
 
 
-def _account(text: str, groups: Sequence[Group], rank_of: Agents, snapshot: Snapshot) -> Account:
-    attempts = [a for group in groups for a in _attempts(group, rank_of, snapshot)]
+def _account(text: str, request: Sequence[_Found], rank_of: Agents, snapshot: Snapshot) -> Account:
+    attempts = [a for found in request for a in _attempts(found, rank_of, snapshot)]
     attempts.sort(key=lambda a: (a.number, a.began_ns))
     had_a_part = {engine for a in attempts for engine in (a.p_engine, a.d_engine)}
     return Account(
         asked=text,
-        base_id=next((a.transfer.base_id for a in attempts if a.transfer), groups[0].base),
+        base_id=next((a.transfer.base_id for a in attempts if a.transfer), request[0].group.base),
         taken_ns=snapshot.taken_ns,
         taken_unix_s=snapshot.taken_unix_s,
         source=snapshot.source,
@@ -223,13 +241,14 @@ def _account(text: str, groups: Sequence[Group], rank_of: Agents, snapshot: Snap
     )
 
 
-def _attempts(group: Group, rank_of: Agents, snapshot: Snapshot) -> Iterator[Attempt]:
+def _attempts(found: _Found, rank_of: Agents, snapshot: Snapshot) -> Iterator[Attempt]:
+    group = found.group
     told: set[int] = set()
-    for transfer in group.transfers or ():
+    for transfer, wrong in zip(group.transfers or (), found.wrong, strict=True):
         p = group.halves.get((transfer.p_engine or "", transfer.p_request or ""))
         d = group.halves.get((transfer.d_engine or "", transfer.d_request or ""))
         told |= {id(half) for half in (p, d) if half}
-        diagnoses = _said_of(transfer, snapshot)
+        diagnoses = (*worst_first(wrong), *_of_engines(transfer, snapshot))
         yield _attempt(p, d, transfer.attempt, transfer, rank_of, snapshot, diagnoses)
     for half in group.halves.values():  # a prompt that is being computed, a leg that was never sent on
         if id(half) not in told:
@@ -237,14 +256,10 @@ def _attempts(group: Group, rank_of: Agents, snapshot: Snapshot) -> Iterator[Att
             yield _attempt(p, d, group.attempts.get(half.identity, 1), None, rank_of, snapshot)
 
 
-def _said_of(transfer: Transfer, snapshot: Snapshot) -> tuple[Diagnosis, ...]:
-    """What the snapshot says of a transfer, then of its engines."""
-    of_it = [d for d in snapshot.diagnoses if d.attempt == transfer.attempt and d.subject == transfer.base_id]
-    engines = {transfer.p_engine, transfer.d_engine}
-    of_engines = [
-        d for d in snapshot.diagnoses if not d.attempt and d.subject in engines and transfer.is_open
-    ]
-    return (*of_it, *of_engines)
+def _of_engines(transfer: Transfer, snapshot: Snapshot) -> tuple[Diagnosis, ...]:
+    """What is wrong now with the engines of a transfer that did not go well."""
+    engines = () if transfer.outcome in _WENT_WELL else (transfer.p_engine, transfer.d_engine)
+    return tuple(d for d in snapshot.diagnoses if not d.attempt and d.subject in engines)
 
 
 def _attempt(
