@@ -142,6 +142,7 @@ class _Told(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
     evidence: tuple[_Evidence, ...]
     remedy: str
+    costs: tuple[tuple[str, int], ...]
     runbook: str
 
 
@@ -202,6 +203,7 @@ def _told(row: Row, snapshot: Snapshot) -> _Told:
             _Evidence(snapshot.unix_s(e.t_ns), e.engine, e.rank, e.what) for e in diagnosis.evidence
         ),
         remedy=diagnosis.remedy,
+        costs=diagnosis.costs,
         runbook=diagnosis.runbook,
     )
 

@@ -19,7 +19,7 @@ from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.stuck import Row
 from pushscope.telemetry.transfer import rank_name
 from pushscope.tui.severity import severity_cell
-from pushscope.tui.stuck_view import engines, lasting, subject
+from pushscope.tui.stuck_view import costs, engines, lasting, subject
 from pushscope.tui.tones import tone_style
 
 
@@ -51,6 +51,8 @@ def _parts(row: Row, snapshot: Snapshot, *, colour: bool) -> Iterator[Renderable
     yield Text("  ".join(filter(None, (subject(row, snapshot), route, f"since {lasting(row, snapshot)}"))))
     yield Text()
     yield Text(units.clean(diagnosis.sentence))
+    if its_costs := costs(diagnosis):
+        yield Text(its_costs)
     if not diagnosis.certain:
         yield Text("Not certain: one side is not observed, or events were lost.", "italic")
     if diagnosis.evidence:

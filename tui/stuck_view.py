@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pushscope.telemetry import units
+from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.stuck import Change, Row, Stuck, Verdict, tally
 from pushscope.tui.severity import WORD, severity_cell
@@ -31,6 +32,8 @@ def stuck_lines(stuck: Stuck, snapshot: Snapshot, console: Console) -> Iterator[
     for row in stuck.rows:
         yield _head(row, snapshot, whole=not console.is_terminal)
         yield from _wrapped(units.clean(row.diagnosis.sentence), "", console)
+        if its_costs := costs(row.diagnosis):
+            yield from _wrapped(its_costs, "", console)
         if row.diagnosis.remedy:
             yield from _wrapped(units.clean(f"-> {row.diagnosis.remedy}"), "italic", console)
     for why in stuck.unknown:
@@ -68,6 +71,19 @@ def subject(row: Row, snapshot: Snapshot, width: int | None = None) -> str:
 def engines(row: Row, snapshot: Snapshot, width: int = 36) -> str:
     """``P1 -> D1`` of a transfer; empty for an engine, or a transfer that is not shown any more."""
     return route(row.transfer, snapshot, width) if row.transfer else ""
+
+
+def costs(diagnosis: Diagnosis, limit: int = 5) -> str:
+    """``It costs 7 transfers: …``: those that an engine's diagnosis names; empty if it names none."""
+    if not diagnosis.costs:
+        return ""
+    number = len(diagnosis.costs)
+    named = [
+        f"{request} #{attempt}" if attempt > 1 else request for request, attempt in diagnosis.costs[:limit]
+    ]
+    more = f" and {units.count(number - limit)} more" if number > limit else ""
+    transfers = "transfer" if number == 1 else "transfers"
+    return units.clean(f"It costs {units.count(number)} {transfers}: {', '.join(named)}{more}.")
 
 
 def lasting(row: Row, snapshot: Snapshot) -> str:

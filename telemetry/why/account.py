@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pushscope.telemetry import events as ev
-from pushscope.telemetry.diagnosis.model import Diagnosis
+from pushscope.telemetry.diagnosis.model import Diagnosis, Severity
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.group import Group
 from pushscope.telemetry.half import NO_FACTS, Half
@@ -257,9 +257,14 @@ def _attempts(found: _Found, rank_of: Agents, snapshot: Snapshot) -> Iterator[At
 
 
 def _of_engines(transfer: Transfer, snapshot: Snapshot) -> tuple[Diagnosis, ...]:
-    """What is wrong now with the engines of a transfer that did not go well."""
-    engines = () if transfer.outcome in _WENT_WELL else (transfer.p_engine, transfer.d_engine)
-    return tuple(d for d in snapshot.diagnoses if not d.attempt and d.subject in engines)
+    """What is wrong now with its engines, as far as it costs this transfer, or may while it is open."""
+    engines = (transfer.p_engine, transfer.d_engine) if transfer.is_open else ()
+    return tuple(
+        d
+        for d in snapshot.diagnoses
+        if (transfer.base_id, transfer.attempt) in d.costs
+        or (not d.attempt and d.subject in engines and d.severity is Severity.ERROR)
+    )
 
 
 def _attempt(

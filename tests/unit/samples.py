@@ -307,6 +307,7 @@ def stuck(**changes: object) -> Snapshot:
                 attempt=0,
                 since_ns=NOW - 600 * S,
                 certain=False,
+                costs=((request(52), 1), (request(53), 2)),
                 sentence="P2's handshake listener ended 10m00s ago: no new peer can connect.",
             ),
         ),

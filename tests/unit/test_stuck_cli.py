@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from pushscope.lab.main import app
 from pushscope.telemetry import events as ev
-from pushscope.telemetry.recorder import SWITCH_NAME, Recorder
+from pushscope.telemetry.recorder import Recorder
 from pushscope.telemetry.recording import RecordingWriter
 
 from .scenario import ORIGINS, P_SCHEDULER, delivered, ms, only, reading, until

@@ -166,6 +166,8 @@ def test_what_is_not_certain_says_so_and_an_engine_has_no_story() -> None:
     listener, *_ = rows_of(samples.stuck())
     text = page(listener, samples.stuck())
     assert "Not certain: one side is not observed, or events were lost." in text
+    assert f"It costs 2 transfers: {samples.request(52)}" in text
+    assert f"{samples.request(53)} #2." in text.replace("\n", " ")
     assert "pushscope why" not in text
     assert "Evidence" not in text
 

@@ -34,7 +34,11 @@ def test_schedulers_record_no_event_of_a_transfer():
         (ev.RegistrationSent(1, "r", 1, 2), True, "registration sent to P's pp1tp2"),
         (ev.NotificationDrained(1, "r", "p-0"), True, "the notification of completion arrived from P's tp0"),
         (ev.NotificationDrained(1, "r", "p-9"), True, "the notification of completion arrived"),
-        (ev.Matched(1, "r", "d", False, "base_id"), False, "matched with D's d by the base id, the registration was first"),
+        (
+            ev.Matched(1, "r", "d", False, "base_id"),
+            False,
+            "matched with D's d by the base id, the registration was first",
+        ),
         (
             ev.RegistrationFailed(1, "r", 0, 1, True, "notification_failed", "gone"),
             True,
