@@ -11,7 +11,7 @@ from rich.text import Text
 from pushscope.telemetry import units
 from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.snapshot import Engine, Snapshot
-from pushscope.telemetry.transfer import Rank, StageTime, rank_name
+from pushscope.telemetry.transfer import Rank, Stage, StageTime, rank_name
 from pushscope.telemetry.why.account import Account, Answer, Attempt
 from pushscope.tui.columns import put
 from pushscope.tui.severity import severity_cell
@@ -21,6 +21,7 @@ from pushscope.tui.tones import tone_style
 
 _INDENT = "  "
 _MIN_BAR, _MAX_BAR = 12, 60
+_ORDER = tuple(Stage)
 
 
 def render_account(account: Account, console: Console) -> None:
@@ -68,7 +69,7 @@ class _Page:
         yield Text(number, "bold").append_text(self._state(attempt))
         began = self._account.taken_unix_s - (self._account.taken_ns - attempt.began_ns) / 1e9
         yield self._fact("began", f"{wall_time(began)}, {self._ago(attempt.began_ns)} ago")
-        yield self._fact("P", self._leg(attempt.p_engine, attempt.p_request))
+        yield self._fact("P", self._p_leg(attempt))
         yield self._fact("D", self._leg(attempt.d_engine, attempt.d_request))
         if (transfer := attempt.transfer) is not None:
             if transfer.error:
@@ -99,6 +100,11 @@ class _Page:
             words.append(f", the first token waited {units.duration(transfer.exposed_ns / 1e9)} for it")
         return words.append(units.clean(f": {transfer.waits}") if transfer.waits else "")
 
+    def _p_leg(self, attempt: Attempt) -> str:
+        if attempt.taken_by and attempt.p_request is None:
+            return f"{self._name(attempt.p_engine)} gave the blocks that were meant for it to attempt {attempt.taken_by}"
+        return self._leg(attempt.p_engine, attempt.p_request)
+
     def _leg(self, engine_id: str | None, request_id: str | None) -> str:
         if engine_id is None:
             return "not known"
@@ -107,7 +113,8 @@ class _Page:
             return f"{request_id or 'request not known'} on {engine_id}, which is not observed"
         pid = f" pid {engine.processes[0].pid}" if engine.processes else ""
         end = f"; {engine.name} {engine.end}" if engine.end else ""
-        return f"{request_id or 'has never had it'} on {engine.name} ({engine.host}{pid}){end}"
+        here = f"{engine.name} ({engine.host}{pid})"
+        return f"{f'{request_id} on {here}' if request_id else f'{here} has never had it'}{end}"
 
     # -- what is wrong
 
@@ -158,7 +165,7 @@ class _Page:
         ruler = f"0{axis:>{bar - 1}}"
         yield Text(_INDENT * 2 + " " * (sum(widths) + 2 * len(widths)) + ruler, "dim")
         ordered = sorted(
-            zip(stages, rows, strict=True), key=lambda pair: (pair[0].start_ns, pair[0].end_ns or end)
+            zip(stages, rows, strict=True), key=lambda pair: (pair[0].start_ns, _ORDER.index(pair[0].stage))
         )
         for stage, row in ordered:
             words = "  ".join(

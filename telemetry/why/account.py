@@ -55,6 +55,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     p_request: str | None = None
     d_engine: str | None = None
     d_request: str | None = None
+    taken_by: int = 0
+    """The attempt that got the blocks which were meant for this one; 0 if none did."""
     began_ns: int
     last_ns: int
     """The time of its last event."""
@@ -244,12 +246,14 @@ def _account(text: str, request: Sequence[_Found], rank_of: Agents, snapshot: Sn
 def _attempts(found: _Found, rank_of: Agents, snapshot: Snapshot) -> Iterator[Attempt]:
     group = found.group
     told: set[int] = set()
-    for transfer, wrong in zip(group.transfers or (), found.wrong, strict=True):
+    for transfer, pair, wrong in zip(group.transfers or (), group.made_of, found.wrong, strict=True):
+        # Not the pair's own halves: of a P half whose ranks paired differently it has a part.
         p = group.halves.get((transfer.p_engine or "", transfer.p_request or ""))
         d = group.halves.get((transfer.d_engine or "", transfer.d_request or ""))
         told |= {id(half) for half in (p, d) if half}
         diagnoses = (*worst_first(wrong), *_of_engines(transfer, snapshot))
-        yield _attempt(p, d, transfer.attempt, transfer, rank_of, snapshot, diagnoses)
+        attempt = _attempt(p, d, transfer.attempt, transfer, rank_of, snapshot, pair.taken_by)
+        yield msgspec.structs.replace(attempt, diagnoses=diagnoses)
     for half in group.halves.values():  # a prompt that is being computed, a leg that was never sent on
         if id(half) not in told:
             p, d = (None, half) if half.decodes else (half, None)
@@ -274,7 +278,7 @@ def _attempt(
     transfer: Transfer | None,
     rank_of: Agents,
     snapshot: Snapshot,
-    diagnoses: tuple[Diagnosis, ...] = (),
+    taken_by: int = 0,
 ) -> Attempt:
     p_engine = transfer.p_engine if transfer else p.engine if p else None
     d_engine = transfer.d_engine if transfer else d.engine if d else None
@@ -286,6 +290,7 @@ def _attempt(
         _ranks(p_engine, snapshot),
         _ranks(d_engine, snapshot),
         pull=transfer is not None and transfer.mode == "pull",
+        taken_by=taken_by,
     )
     went_well = transfer is not None and transfer.outcome in _WENT_WELL
     return Attempt(
@@ -299,7 +304,7 @@ def _attempt(
         last_ns=happened[-1].t_ns if happened else transfer.since_ns if transfer else 0,
         happened=tuple(happened),
         missing=() if went_well else missing(sides),
-        diagnoses=diagnoses,
+        taken_by=taken_by,
     )
 
 

@@ -37,6 +37,8 @@ class Sides(NamedTuple):
     """P's ranks that record; none if it isn't observed."""
     d_ranks: frozenset[Rank] = frozenset()
     pull: bool = False
+    taken_by: int = 0
+    """The attempt that got the blocks which were meant for this one."""
 
 
 class _Step(NamedTuple):
@@ -120,6 +122,9 @@ def _prefill(sides: Sides) -> Iterator[Missing]:
     if not sides.p_ranks:
         return
     asked = d.first(ev.RegistrationStaged) or d.first(ev.RegistrationDrained) or d.first(ev.RequestArrived)
+    if asked is not None and sides.taken_by:
+        yield Missing("P", None, f"its blocks (P gave them to attempt {sides.taken_by})", asked.t)
+        return
     arrived = p.first(ev.RequestArrived)
     begun = p.has(ev.PrefillScheduled, ev.BlocksStaged, ev.BlocksPickedUp, ev.Matched)
     if arrived is None and not begun:
