@@ -102,7 +102,7 @@ class _Page:
 
     def _p_leg(self, attempt: Attempt) -> str:
         if attempt.taken_by and attempt.p_request is None:
-            return f"{self._name(attempt.p_engine)} gave the blocks that were meant for it to attempt {attempt.taken_by}"
+            return f"{self._name(attempt.p_engine)} gave its blocks to attempt {attempt.taken_by}"
         return self._leg(attempt.p_engine, attempt.p_request)
 
     def _leg(self, engine_id: str | None, request_id: str | None) -> str:
@@ -122,7 +122,8 @@ class _Page:
         cell = severity_cell(diagnosis.severity)
         head = Text(_INDENT).append(cell.text, tone_style(cell.tone)).append(f"  {diagnosis.code}", "bold")
         about = "" if diagnosis.attempt else f"  on {self._name(diagnosis.subject)}"
-        yield head.append(units.clean(f"{about}  since {self._ago(diagnosis.since_ns)}"))
+        lasting, ended = self._lasting(diagnosis.since_ns, attempt)
+        yield head.append(units.clean(f"{about}  for {lasting}" + ", until it ended" * ended))
         yield from self._wrapped(diagnosis.sentence)
         if not diagnosis.certain:
             yield from self._wrapped("Not certain: only one side was observed, or events were lost.")
@@ -135,11 +136,18 @@ class _Page:
             yield from self._wrapped(f"-> {diagnosis.remedy}", "italic")
         yield from self._wrapped(f"   {diagnosis.runbook}", "dim")
 
+    def _lasting(self, since_ns: int, attempt: Attempt) -> tuple[str, bool]:
+        """For how long something was so, and whether it was until the attempt ended."""
+        closed_ns = attempt.transfer.closed_ns if attempt.transfer else None
+        ended = closed_ns is not None and closed_ns >= since_ns
+        until_ns = closed_ns if closed_ns is not None and ended else self._account.taken_ns
+        return units.age(max(0, until_ns - since_ns) / 1e9), ended
+
     def _missing(self, attempt: Attempt) -> Iterator[Text]:
         yield from self._title("expected, and did not come")
         rows = [
             (
-                self._ago(m.since_ns) if m.since_ns else units.UNKNOWN,
+                self._lasting(m.since_ns, attempt)[0] if m.since_ns else units.UNKNOWN,
                 self._where(m.side, m.rank, attempt),
                 m.what,
             )

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from pushscope.telemetry.assembler import Assembler
 from pushscope.telemetry.diagnosis.case import Case, Usual
+from pushscope.telemetry.diagnosis.hindsight import before_its_end
 from pushscope.telemetry.diagnosis.meeting import is_unclaimed, waits_for_a_prefill
 from pushscope.telemetry.diagnosis.model import Diagnosis, Severity
 from pushscope.telemetry.diagnosis.slow import MANY
@@ -69,10 +70,16 @@ class Diagnoses:
             self._ended.append((now_ns + SHOWN_NS, lasting))
 
     def of(self, transfer: Transfer, now_ns: int) -> tuple[Diagnosis, ...]:
-        """What is wrong with one transfer that is followed, or about to be followed no longer, however long ago."""
+        """What is wrong with one transfer that is followed, or about to be followed no longer, however long ago.
+
+        If it was given up, and nothing that was seen explains why: what was wrong right before.
+        """
         known = self._known.get(_identity(transfer))
         case = self._case(transfer, now_ns, known.strangers if known else ())
-        return diagnose(case) if case else ()
+        if case is None:
+            return ()
+        before = before_its_end(case)
+        return diagnose(case) or (diagnose(before) if before else ())
 
     def now(self, followed: Sequence[Transfer], now_ns: int) -> tuple[Diagnosis, ...]:
         """Everything that is wrong now, the most severe first, then the oldest."""
