@@ -54,7 +54,7 @@ def _parts(row: Row, snapshot: Snapshot, *, colour: bool) -> Iterator[Renderable
     if its_costs := costs(diagnosis):
         yield Text(its_costs)
     if not diagnosis.certain:
-        yield Text("Not certain: one side is not observed, or events were lost.", "italic")
+        yield Text("Likely, not certain.", "italic")
     if diagnosis.evidence:
         yield Text()
         yield Text("Evidence", "bold underline")

@@ -74,7 +74,7 @@ def engines(row: Row, snapshot: Snapshot, width: int = 36) -> str:
 
 
 def costs(diagnosis: Diagnosis, limit: int = 5) -> str:
-    """``It costs 7 transfers: …``: those that an engine's diagnosis names; empty if it names none."""
+    """``Costs 7 transfers: …``: those that an engine's diagnosis names; empty if it names none."""
     if not diagnosis.costs:
         return ""
     number = len(diagnosis.costs)
@@ -83,7 +83,7 @@ def costs(diagnosis: Diagnosis, limit: int = 5) -> str:
     ]
     more = f" and {units.count(number - limit)} more" if number > limit else ""
     transfers = "transfer" if number == 1 else "transfers"
-    return units.clean(f"It costs {units.count(number)} {transfers}: {', '.join(named)}{more}.")
+    return units.clean(f"Costs {units.count(number)} {transfers}: {', '.join(named)}{more}.")
 
 
 def lasting(row: Row, snapshot: Snapshot) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 from pushscope.telemetry import units
 from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.snapshot import Engine, Snapshot
-from pushscope.telemetry.transfer import Rank, Stage, StageTime, rank_name
+from pushscope.telemetry.transfer import Outcome, Rank, Stage, StageTime, rank_name
 from pushscope.telemetry.why.account import Account, Answer, Attempt
 from pushscope.tui.columns import put
 from pushscope.tui.severity import severity_cell
@@ -94,6 +94,8 @@ class _Page:
         if transfer.is_open:
             at = f" in {transfer.stage.value}" if transfer.stage else ""
             words.append(f" for {self._ago(transfer.since_ns)}{at}")
+        elif transfer.outcome is Outcome.LOST:
+            words.append(f", last seen {self._ago(attempt.last_ns)} ago")
         elif transfer.closed_ns is not None:
             words.append(f" after {units.duration((transfer.closed_ns - attempt.began_ns) / 1e9)}")
         if transfer.exposed_ns is not None:
@@ -126,7 +128,7 @@ class _Page:
         yield head.append(units.clean(f"{about}  for {lasting}" + ", until it ended" * ended))
         yield from self._wrapped(diagnosis.sentence)
         if not diagnosis.certain:
-            yield from self._wrapped("Not certain: only one side was observed, or events were lost.")
+            yield from self._wrapped("Likely, not certain.")
         rows = [
             (self._offset(e.t_ns, attempt), f"{self._name(e.engine)} {_place(e.rank)}", e.what)
             for e in diagnosis.evidence
@@ -138,7 +140,9 @@ class _Page:
 
     def _lasting(self, since_ns: int, attempt: Attempt) -> tuple[str, bool]:
         """For how long something was so, and whether it was until the attempt ended."""
-        closed_ns = attempt.transfer.closed_ns if attempt.transfer else None
+        transfer = attempt.transfer
+        # Of a lost one the survivor waits on.
+        closed_ns = transfer.closed_ns if transfer and transfer.outcome is not Outcome.LOST else None
         ended = closed_ns is not None and closed_ns >= since_ns
         until_ns = closed_ns if closed_ns is not None and ended else self._account.taken_ns
         return units.age(max(0, until_ns - since_ns) / 1e9), ended

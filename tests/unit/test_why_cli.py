@@ -171,7 +171,7 @@ def test_json_has_the_events_and_what_is_missing(recorded):
 def test_a_lost_request_says_who_is_gone(tmp_path):
     lost = record(tmp_path / "lost.psr", stuck("cmpl-lost", 100), until_ms=4000, gone=(P_ENGINE,))
     out = run("why", "lost", "--replay", str(lost)).stdout
-    assert "\nlost after" in out
+    assert "\nlost, last seen " in out
     assert "on P1 (host pid 100); P1 has gone without shutting down" in out
     assert "  error   P is gone" in out
 
