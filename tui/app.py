@@ -292,7 +292,8 @@ class TopApp(App[None]):
         return units.clean(label)
 
     def _put(self, selector: str, text: Text) -> None:
-        self._main.query_one(selector, Static).update(text)
+        for widget in self._main.query(selector).results(Static):  # none any more, when the app is ending
+            widget.update(text)
 
 
 def run_screen(app: TopApp) -> int:
