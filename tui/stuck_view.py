@@ -16,6 +16,8 @@ from pushscope.tui.severity import WORD, severity_cell
 from pushscope.tui.tables import route
 from pushscope.tui.tones import tone_style
 
+ROW_LIMIT = 50
+"""Diagnoses that are printed; what lies beyond is a number. JSON has them all."""
 SUBJECT = 28
 """Cells for what a diagnosis is about, on a terminal."""
 _NARROWEST = 20
@@ -28,14 +30,18 @@ def render_stuck(stuck: Stuck, snapshot: Snapshot, console: Console) -> None:
 
 
 def stuck_lines(stuck: Stuck, snapshot: Snapshot, console: Console) -> Iterator[Text]:
-    """Three lines for each diagnosis: what and whom, the sentence, what to do. Then a summary."""
-    for row in stuck.rows:
+    """For each diagnosis what and whom, the sentence, and (the first time) what to do. Then a summary."""
+    told: set[str] = set()
+    for row in stuck.rows[:ROW_LIMIT]:
         yield _head(row, snapshot, whole=not console.is_terminal)
         yield from _wrapped(units.clean(row.diagnosis.sentence), "", console)
         if its_costs := costs(row.diagnosis):
             yield from _wrapped(its_costs, "", console)
-        if row.diagnosis.remedy:
-            yield from _wrapped(units.clean(f"-> {row.diagnosis.remedy}"), "italic", console)
+        if (remedy := row.diagnosis.remedy) and remedy not in told:
+            told.add(remedy)
+            yield from _wrapped(units.clean(f"-> {remedy}"), "italic", console)
+    if (more := len(stuck.rows) - ROW_LIMIT) > 0:
+        yield Text(f"… and {units.count(more)} more")
     for why in stuck.unknown:
         yield Text(units.clean(f"! cannot tell: {why}"), tone_style("warn"))
     yield Text(units.clean(summary(stuck, snapshot)), "bold")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import io
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +18,19 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from pushscope.lab.main import app
 from pushscope.telemetry import events as ev
+from pushscope.telemetry.diagnosis.model import Severity
 from pushscope.telemetry.recorder import Recorder
 from pushscope.telemetry.recording import RecordingWriter
+from pushscope.telemetry.snapshot import Snapshot
+from pushscope.telemetry.stuck import stuck_in
+from pushscope.tui.stuck_view import render_stuck
 
+from . import samples
 from .scenario import ORIGINS, P_SCHEDULER, delivered, ms, only, reading, until
 
 
@@ -65,6 +75,27 @@ def test_something_stuck_is_status_1_and_has_code_subject_age_sentence_and_remed
     assert remedy.strip().startswith("-> ")
     assert summary == f"1 error · 1 in flight, 0 waiting · {hanging}"
     assert "\x1b" not in done.stdout
+
+
+def printed(snapshot: Snapshot) -> list[str]:
+    out = io.StringIO()
+    render_stuck(stuck_in(snapshot, Severity.INFO), snapshot, Console(file=out, width=80))
+    return out.getvalue().splitlines()
+
+
+def test_a_remedy_is_said_once():
+    lines = printed(samples.stuck())
+    assert sum(line.strip().startswith("-> ") for line in lines) == 1
+    assert sum("Who waits for whom" in line for line in lines) == 2
+    assert f"         Costs 2 transfers: {samples.request(52)}, {samples.request(53)} #2." in lines
+
+
+def test_a_long_list_ends_in_a_number():
+    many = tuple(samples.diagnosis("waiting", Severity.ERROR, f"cmpl-{i}") for i in range(80))
+    assert printed(samples.stuck(diagnoses=many))[-2:] == [
+        "… and 30 more",
+        "80 errors · 11 in flight, 4 waiting · rings in /dev/shm/pushscope-1000",
+    ]
 
 
 def test_json(hanging):
@@ -247,3 +278,32 @@ def test_a_reader_that_has_seen_enough_is_no_error(recorders, tmp_path):
         assert process.wait(30) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
+
+
+def test_watching_on_a_terminal_draws_in_place(recorders, tmp_path):
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    code = "from pushscope.lab.main import main; main()"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm-256color"}
+    arguments = ["stuck", "--watch", "--rings", str(tmp_path / "rings")]
+    process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=theirs, stdin=theirs, env=env)
+    os.close(theirs)
+    seen = b""
+
+    def until(words: bytes) -> None:
+        nonlocal seen
+        while words not in seen:
+            seen += os.read(ours, 65536)
+
+    try:
+        until(b"nothing is stuck")
+        say(recorders, WIRE, ago_s=20)
+        until(b"write_never_finished")
+        until(b"1 error")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 1
+    finally:
+        process.kill()
+        os.close(ours)
+    assert b"\x1b[2K" in seen  # lines are cleared and drawn anew
+    assert b"Ctrl-C ends" in seen
