@@ -12,6 +12,8 @@ from pushscope.telemetry.live import snapshots
 from pushscope.telemetry.watch import rest_the_collector
 from pushscope.tui.cli import top_command
 from pushscope.tui.report_cli import report
+from pushscope.tui.stuck_cli import stuck
+from pushscope.tui.why_cli import why
 
 app = typer.Typer(
     name="pushscope",
@@ -21,6 +23,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("top")(top_command(snapshots))
+app.command()(stuck)
+app.command()(why)
 app.command()(report)
 app.command()(telemetry_cli.record)
 app.command()(telemetry_cli.recording)

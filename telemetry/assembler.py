@@ -8,7 +8,7 @@ which belong together, :mod:`.judge` where each stands), computed again only whe
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Final
 
@@ -38,9 +38,16 @@ _BEGINNINGS: Final = (ev.RequestArrived, ev.RegistrationStaged, ev.ReadStaged, e
 
 
 class Assembler:
-    """Folds events; gives the transfers that are open, and those that ended, to ``on_closed`` too."""
+    """Folds events; gives the transfers that are open, and those that ended, to ``on_closed`` too.
 
-    def __init__(self, on_closed: Callable[[Transfer], None] | None = None):
+    A group that is followed no longer is forgotten with its events; ``on_forgotten`` gets it before.
+    """
+
+    def __init__(
+        self,
+        on_closed: Callable[[Transfer], None] | None = None,
+        on_forgotten: Callable[[Group], None] | None = None,
+    ):
         self._groups: dict[str, Group] = {}
         self._group_of: dict[Identity, Group] = {}
         """The group of each half that is followed: what an event is looked up by."""
@@ -60,6 +67,7 @@ class Assembler:
         self._origins: dict[str, ev.Origin] = {}
         self._lease_s = 30.0
         self._on_closed = on_closed
+        self._on_forgotten = on_forgotten
         self.recent: deque[Transfer] = deque(maxlen=MAX_RECENT)
         self.closed_by_outcome: dict[Outcome, int] = {}
         self.evicted = 0
@@ -222,6 +230,12 @@ class Assembler:
         """Every transfer that is still followed, ended ones included until they are closed."""
         return [transfer for group in self._groups.values() for transfer in self._transfers(group)]
 
+    def groups(self) -> Iterator[Group]:
+        """Every group that is still followed, with its transfers."""
+        for group in self._groups.values():
+            self._transfers(group)
+            yield group
+
     def sides_of(self, transfer: Transfer) -> Sides | None:
         """What a transfer that is followed was made of; None if it is not followed any more."""
         for identity in ((transfer.d_engine, transfer.d_request), (transfer.p_engine, transfer.p_request)):
@@ -271,6 +285,10 @@ class Assembler:
             group.transfers = tuple(transfer for transfer, _ in made)
             group.made_of = tuple(pair for _, pair in made)
         return group.transfers
+
+    def rank_of(self, agent: str) -> Rank | None:
+        """The rank that a NIXL agent speaks for, if it is one of an observed engine."""
+        return self._agents.get(agent)
 
     def _heard(self, engine_id: str | None, half: Half | None) -> EngineFacts:
         """The engine that has a half, and when it was heard last."""
@@ -359,7 +377,7 @@ class Assembler:
     def _close(self, group: Group, *, unseen: bool = False) -> None:
         transfers = self._transfers(group)
         if unseen:
-            transfers = tuple(_unseen(t) if t.is_open else t for t in transfers)
+            transfers = group.transfers = tuple(_unseen(t) if t.is_open else t for t in transfers)
         for transfer in transfers:
             self.recent.append(transfer)
             self.closed_by_outcome[transfer.outcome] = self.closed_by_outcome.get(transfer.outcome, 0) + 1
@@ -368,6 +386,8 @@ class Assembler:
         self._bury(group)
 
     def _bury(self, group: Group) -> None:
+        if self._on_forgotten is not None:
+            self._on_forgotten(group)
         del self._groups[group.base]
         for alias in group.aliases:
             del self._alias[alias]

@@ -181,6 +181,11 @@ class Facts:
         """(rank, event) for every event of a kind, in no particular order."""
         return self._found.get(kind, _NONE)
 
+    def before(self, t: int) -> Facts:
+        """What was known before a moment."""
+        earlier = {kind: [(rank, e) for rank, e in found if e.t < t] for kind, found in self._found.items()}
+        return Facts({kind: found for kind, found in earlier.items() if found})
+
     def first(self, kind: type[E]) -> E | None:
         """The earliest event of a kind, over all ranks."""
         found = self.all(kind)

@@ -166,6 +166,11 @@ class Playback:
         self._next = source.poll()
         self._ahead_ns = now_ns() - self._next.t_ns if self._next else 0
 
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to come."""
+        return self._next is None
+
     def due(self) -> bool:
         """Whether the next reading's time has come."""
         return self._next is not None and self._next.t_ns + self._ahead_ns <= self._now_ns()

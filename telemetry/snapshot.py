@@ -19,6 +19,8 @@ class EngineProcess(msgspec.Struct, frozen=True, kw_only=True):
     events: int = 0
     events_lost: int = 0
     """Events that this reader missed, and that the engine could not record."""
+    lost_ns: int | None = None
+    """When it was last noticed that events were lost."""
     last_event_ns: int | None = None
     recording: bool = True
     """False while recording is switched off."""
@@ -120,8 +122,14 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     diagnoses: tuple[Diagnosis, ...] = ()
     """What is wrong, or was until lately: the most severe first, then the oldest."""
     totals: Totals = Totals()
+    unread: tuple[str, ...] = ()
+    """What of the source could not be read, and why; ``notices`` has it too."""
     notices: tuple[str, ...] = ()
     """What the reader of this snapshot must know: nothing found, events lost, one side only ..."""
+
+    def unix_s(self, t_ns: int) -> float:
+        """The wall time of a moment, by the clock of the host that took the snapshot."""
+        return self.taken_unix_s - (self.taken_ns - t_ns) / 1e9
 
     def engine_name(self, engine_id: str | None) -> str:
         """The short name of an engine, its id if it is not observed, or ``?``."""

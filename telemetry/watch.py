@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -15,6 +16,8 @@ from pushscope.telemetry.diagnosis.engines import diagnose_engines
 from pushscope.telemetry.diagnosis.live import Diagnoses
 from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.diagnosis.thresholds import Thresholds, from_environment
+from pushscope.telemetry.group import Group
+from pushscope.telemetry.ring import HOLE_NS
 from pushscope.telemetry.snapshot import Engine, EngineProcess, Snapshot, Totals
 from pushscope.telemetry.source import FORGET_DEAD_NS, Reading, RingState, Source
 from pushscope.telemetry.story import Stories
@@ -43,9 +46,9 @@ class _Process:
         self.events = 0
         self.unknown = 0
         self.dropped = 0
-        self.lost = 0
-        self.lost_ns = 0
-        """When more events of it were found to be lost, last."""
+        self.missed = 0
+        self.lost_ns: int | None = None
+        """When it was noticed, or said, last that events of it were lost."""
         self.last_t: int | None = None
         self.loop_calls = self.loop_ns = self.loop_max_ns = 0
         self.recording = True
@@ -62,11 +65,12 @@ class Watcher:
         source: Source,
         *,
         on_closed: Callable[[Transfer], None] | None = None,
+        on_forgotten: Callable[[Group], None] | None = None,
         thresholds: Thresholds | None = None,
     ):
         """``thresholds``: when a wait is too long; None: as the environment sets them."""
         self.source = source
-        self.assembler = Assembler(self._closed)
+        self.assembler = Assembler(self._closed, on_forgotten)
         self.stories = Stories()
         self.usual = UsualTimes()
         self._thresholds = thresholds or from_environment()
@@ -102,16 +106,26 @@ class Watcher:
         while self.poll():
             pass
 
+    def read_all(self) -> None:
+        """Read a recording to its end; of rings all that is there, past what a dying thread left unwritten."""
+        if self.source.ends:
+            self.run_to_end()
+            return
+        self.poll()
+        time.sleep(HOLE_NS / 1e9)
+        self.poll()
+
     def _note_losses(self, reading: Reading) -> None:
         for state in reading.rings:
-            process, lost = self._processes[state.origin.instance], self._lost(state)
-            if lost > process.lost:
-                process.lost, process.lost_ns = lost, reading.t_ns
+            process = self._processes[state.origin.instance]
+            missed = state.lost + state.torn + process.unknown
+            if missed > process.missed:
+                process.missed, process.lost_ns = missed, reading.t_ns
 
     def _last_loss(self, engine_id: str | None) -> int:
         """When events of an engine were lost last."""
         rings = (state.origin for state in self._rings if state.origin.engine_id == engine_id)
-        return max((self._processes[origin.instance].lost_ns for origin in rings), default=0)
+        return max((self._processes[origin.instance].lost_ns or 0 for origin in rings), default=0)
 
     def _closed(self, transfer: Transfer) -> None:
         self._diagnoses.closed(transfer, self._now_ns)
@@ -147,6 +161,7 @@ class Watcher:
             process.loop_max_ns = max(process.loop_max_ns, event.max_ns)
         elif isinstance(event, ev.EventsDropped):
             process.dropped = max(process.dropped, event.total)
+            process.lost_ns = max(process.lost_ns or 0, event.t)
         elif isinstance(event, ev.RecordingSwitched):
             process.recording = event.on
             if event.on:
@@ -168,6 +183,10 @@ class Watcher:
         """The time of the last poll; events that came during it were read too."""
         return max(self._reading.t_ns if self._reading else 0, self._newest_t)
 
+    def wrong_with(self, transfer: Transfer) -> tuple[Diagnosis, ...]:
+        """What is wrong with a transfer that is followed, or (``on_forgotten``) is about to be forgotten."""
+        return self._diagnoses.of(transfer, self._now_ns)
+
     def snapshot(self) -> Snapshot:
         """What is so at the last poll."""
         reading = self._reading or Reading(0, 0)
@@ -188,6 +207,7 @@ class Watcher:
             recent=tuple(recent),
             diagnoses=self._diagnosed(engines, followed),
             totals=self._totals(reading.t_ns, outcomes, len(in_flight), len(waiting), ended),
+            unread=tuple(reading.notices),
             notices=tuple(self._notices(reading, engines)),
         )
 
@@ -277,6 +297,7 @@ class Watcher:
             alive=state.alive,
             events=process.events,
             events_lost=self._lost(state),
+            lost_ns=process.lost_ns,
             last_event_ns=process.last_t,
             recording=process.recording,
             seams_off=process.seams_off,

@@ -18,18 +18,22 @@ from textual.widgets import Footer, Input, Static
 
 from pushscope.telemetry import units
 from pushscope.telemetry.snapshot import Snapshot
+from pushscope.telemetry.stuck import Row
 from pushscope.tui import header, pages
 from pushscope.tui.columns import Cell
+from pushscope.tui.detail import DetailScreen
 from pushscope.tui.feed import Feed, SnapshotSource
 from pushscope.tui.help import HelpScreen
-from pushscope.tui.table import TransferTable
+from pushscope.tui.stuck_table import STUCK
+from pushscope.tui.table import SnapshotTable
 from pushscope.tui.tables import IN_FLIGHT, RECENT, WAITING
 
 STALE_AFTER_S = 5.0
 """Without a snapshot for so long (and ten refreshes), the screen says that what it shows is old."""
 
 _SHORT, _TALL = 22, 30
-"""Lines below which the header is cut, and from which on more than two notices have room."""
+"""Lines below which the header is cut, and from which on more than two notices have room, and what is stuck has
+room beside what waits."""
 
 
 class SnapshotTaken(Message):
@@ -67,6 +71,7 @@ class TopApp(App[None]):
         Binding("space", "pause", "Pause"),
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("s", "sort", "Sort"),
+        Binding("n", "next_stuck", "Next stuck"),
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("escape", "clear_filter", "Clear filter", show=False),
     ]
@@ -104,9 +109,10 @@ class TopApp(App[None]):
         yield Static(id="notices")
         yield Static(id="page")
         yield Static(id="small")
-        yield TransferTable(IN_FLIGHT, id="in-flight")
-        yield TransferTable(WAITING, id="waiting")
-        yield TransferTable(RECENT, id="recent", takes_the_rest=True)
+        yield SnapshotTable(IN_FLIGHT, id="in-flight")
+        yield SnapshotTable(WAITING, id="waiting")
+        yield SnapshotTable(STUCK, id="stuck")
+        yield SnapshotTable(RECENT, id="recent", takes_the_rest=True)
         with Horizontal(id="filter-line"):
             yield Static("filter (enter keeps, esc clears):", markup=False)
             yield Input(placeholder="request id or engine", id="filter")
@@ -162,8 +168,20 @@ class TopApp(App[None]):
         self.push_screen(HelpScreen(self._notices()))
 
     def action_sort(self) -> None:
-        if isinstance(self.focused, TransferTable):
+        if isinstance(self.focused, SnapshotTable):
             self.focused.next_sort()
+
+    def action_next_stuck(self) -> None:
+        stuck = self.query_one("#stuck", SnapshotTable)
+        if self.focused is stuck:
+            stuck.go_round()
+        elif stuck.display:
+            stuck.focus()
+
+    @on(SnapshotTable.Chosen)
+    def row_chosen(self, message: SnapshotTable.Chosen) -> None:
+        if isinstance(message.row, Row) and self._shown is not None:
+            self.push_screen(DetailScreen(message.row, self._shown))
 
     def action_filter(self) -> None:
         self._main.add_class("filtering")
@@ -203,6 +221,7 @@ class TopApp(App[None]):
         small = width < pages.MIN_WIDTH or height < pages.MIN_HEIGHT
         self._main.set_class(small, "small")
         self._main.set_class(height < _SHORT, "short")
+        self._main.set_class(height < _TALL, "tight")
         if small:
             self._put("#small", pages.too_small(width, height))
             return
@@ -242,7 +261,10 @@ class TopApp(App[None]):
     def _draw_header(self, width: int, height: int) -> None:
         shown, colour = self._shown, not self.no_color
         if shown is not None:
-            self._put("#totals", header.flow(header.totals_pieces(shown.totals), width, colour=colour))
+            self._put(
+                "#totals",
+                header.flow(header.totals_pieces(shown.totals, shown.diagnoses), width, colour=colour),
+            )
             # One column less: the scrollbar, if the engines need one.
             engines = header.engine_pieces(shown.engines, shown.taken_ns)
             self._put("#engine-lines", header.flow(engines, width - 1, colour=colour))
@@ -254,8 +276,9 @@ class TopApp(App[None]):
 
     def _draw_tables(self) -> None:
         if self._shown is not None:
+            self._main.set_class(bool(self._shown.diagnoses), "stuck")
             text = self._main.query_one("#filter", Input).value.strip()
-            for table in self._main.query(TransferTable):
+            for table in self._main.query(SnapshotTable):
                 table.show(self._shown, text)
 
     def _notices(self) -> tuple[str, ...]:
@@ -269,7 +292,8 @@ class TopApp(App[None]):
         return units.clean(label)
 
     def _put(self, selector: str, text: Text) -> None:
-        self._main.query_one(selector, Static).update(text)
+        for widget in self._main.query(selector).results(Static):  # none any more, when the app is ending
+            widget.update(text)
 
 
 def run_screen(app: TopApp) -> int:

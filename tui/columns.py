@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 
 from pushscope.telemetry.snapshot import Snapshot
-from pushscope.telemetry.transfer import Transfer
 from pushscope.telemetry.units import clean
 
+R = TypeVar("R")
+"""What a row of a table is about: a transfer, a diagnosis."""
 GAP = 2
 """Cells between two columns."""
 
@@ -25,15 +27,15 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Column:
-    """One column: how it is titled, how much room it needs, and how a transfer's cell is made.
+class Column(Generic[R]):
+    """One column: how it is titled, how much room it needs, and how a row's cell is made.
 
-    ``cell`` gets the transfer, the snapshot it is part of, and the column's width in cells, so that an id can
+    ``cell`` gets the row, the snapshot it is part of, and the column's width in cells, so that an id can
     be shortened in its middle; what is still too long is cut at its end.
     """
 
     title: str
-    cell: Callable[[Transfer, Snapshot, int], Cell]
+    cell: Callable[[R, Snapshot, int], Cell]
     width: int
     most: int = 0
     """The column may grow to this width; 0: it stays as it is."""
@@ -45,14 +47,14 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class Fitted(Generic[R]):
     """A column with the width it was given."""
 
-    column: Column
+    column: Column[R]
     width: int
 
 
-def fit(columns: Sequence[Column], width: int) -> tuple[Fitted, ...]:
+def fit(columns: Sequence[Column[R]], width: int) -> tuple[Fitted[R], ...]:
     """The columns that have room in ``width`` cells, in their order; growing ones share what is left over."""
     wanted = {column: _wanted(column, width) for column in columns}
     kept = list(columns)
@@ -80,5 +82,5 @@ def put(text: str, width: int, *, right: bool = False) -> str:
     return set_cell_size(text, width)
 
 
-def _wanted(column: Column, width: int) -> int:
+def _wanted(column: Column[R], width: int) -> int:
     return column.width + int(max(width - 80, 0) * column.widening)

@@ -11,9 +11,12 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from pushscope.telemetry import units
+from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.snapshot import Engine, Totals
+from pushscope.telemetry.stuck import WORST_FIRST, tally
 from pushscope.telemetry.transfer import Outcome
 from pushscope.tui.columns import Cell
+from pushscope.tui.severity import severity_cell
 from pushscope.tui.tones import tone_style
 
 BETWEEN = " · "
@@ -25,7 +28,7 @@ _ALWAYS_SHOWN = (Outcome.DELIVERED, Outcome.FAILED)
 _BAD = {Outcome.FAILED, Outcome.EXPIRED, Outcome.LOST}
 
 
-def totals_pieces(totals: Totals) -> list[Cell]:
+def totals_pieces(totals: Totals, diagnoses: Sequence[Diagnosis] = ()) -> list[Cell]:
     """The totals, in the order of their importance."""
     pieces = [
         Cell(f"{units.rate(totals.transfers_per_s).removesuffix('/s')} transfers/s"),
@@ -33,6 +36,9 @@ def totals_pieces(totals: Totals) -> list[Cell]:
         Cell(f"in flight {units.count(totals.in_flight)}"),
         Cell(f"waiting {units.count(totals.waiting)}"),
     ]
+    if diagnoses:
+        worst = min(diagnoses, key=lambda d: WORST_FIRST.index(d.severity)).severity
+        pieces.append(Cell(f"stuck: {tally(diagnoses)}", severity_cell(worst).tone))
     for outcome in Outcome:
         number = totals.outcomes.get(outcome.value, 0)
         if number or outcome in _ALWAYS_SHOWN:

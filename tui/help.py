@@ -17,10 +17,12 @@ from pushscope.telemetry.units import clean
 
 KEYS = (
     ("tab, shift+tab", "next, previous table"),
-    ("up, down, j, k", "move the cursor; it stays on its transfer"),
+    ("up, down, j, k", "move the cursor; it stays on its row"),
     ("pgup, pgdn, g, G", "a page up or down, first row, last row"),
     ("/", "filter by request id or engine (esc clears it)"),
     ("s", "sort the focused table by the next order"),
+    ("n", "go to what is stuck, then to the next"),
+    ("enter", "on what is stuck: the sentence, the evidence, what to do"),
     ("space", "pause the screen; reading goes on"),
     ("?", "this page"),
     ("q, ctrl+c", "quit"),
@@ -32,6 +34,9 @@ WORDS = (
     ("#2, #1←2", "second attempt; P's blocks of the second met D's registration of the first"),
     ("age, since", "how long it has been in its present stage"),
     ("ranks", "notifications counted, of those expected"),
+    ("error", "stuck: will not come right by itself"),
+    ("warning", "may come right by itself, or costs time or memory"),
+    ("info", "no fault, but often taken for one"),
     ("seen", "P only, D only: the other engine isn't observed here"),
     ("first", "at the rendezvous: D's registration, or P's blocks"),
     ("exposed", "what the first token waited: blocks staged at P -> decode scheduled at D"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -13,7 +14,8 @@ from pushscope.telemetry.snapshot import Snapshot
 from pushscope.tui import header, pages
 from pushscope.tui.columns import GAP, Cell, fit, put
 from pushscope.tui.selection import select
-from pushscope.tui.tables import KINDS, TableKind
+from pushscope.tui.stuck_table import KINDS
+from pushscope.tui.tables import TableKind
 from pushscope.tui.tones import tone_style
 
 ROW_LIMIT = 50
@@ -41,15 +43,18 @@ def _lines(snapshot: Snapshot, width: int, limit: int) -> Iterator[Text]:
     if pages.is_empty(snapshot):
         yield pages.no_engines(snapshot.source)
         return
-    yield header.flow([Cell(snapshot.source), *header.totals_pieces(snapshot.totals)], width)
+    yield header.flow(
+        [Cell(snapshot.source), *header.totals_pieces(snapshot.totals, snapshot.diagnoses)], width
+    )
     engines = header.engine_pieces(snapshot.engines, snapshot.taken_ns)
     yield header.flow(engines or [Cell("no engines observed", "warn")], width)
     for kind in KINDS:
-        yield Text()
-        yield from _table(kind, snapshot, width, limit)
+        if not kind.only_if_any or kind.rows(snapshot):
+            yield Text()
+            yield from _table(kind, snapshot, width, limit)
 
 
-def _table(kind: TableKind, snapshot: Snapshot, width: int, limit: int) -> Iterator[Text]:
+def _table(kind: TableKind[Any], snapshot: Snapshot, width: int, limit: int) -> Iterator[Text]:
     selection = select(kind, snapshot, kind.sorts[0], limit=limit)
     yield Text(f"{kind.title} {units.count(selection.total)}, by {selection.sort}", "bold")
     if not selection.rows:
@@ -58,10 +63,10 @@ def _table(kind: TableKind, snapshot: Snapshot, width: int, limit: int) -> Itera
     fitted = fit(kind.columns, width)
     gap = " " * GAP
     yield Text(gap.join(put(f.column.title, f.width, right=f.column.right) for f in fitted), "dim")
-    for transfer in selection.rows:
+    for shown in selection.rows:
         row = Text()
         for position, f in enumerate(fitted):
-            cell = f.column.cell(transfer, snapshot, f.width)
+            cell = f.column.cell(shown, snapshot, f.width)
             if position:
                 row.append(gap)
             row.append(put(cell.text, f.width, right=f.column.right), tone_style(cell.tone))

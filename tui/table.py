@@ -1,21 +1,24 @@
-"""The widget that draws one table of transfers, line by line: its work is bounded by what is visible."""
+"""The widget that draws one table of a snapshot, line by line: its work is bounded by what is visible."""
 
 from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
 
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding
 from textual.geometry import Size
+from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from pushscope.telemetry.snapshot import Snapshot
-from pushscope.telemetry.transfer import Transfer
 from pushscope.telemetry.units import count
 from pushscope.tui.columns import GAP, Fitted, fit, put
 from pushscope.tui.selection import Selection, select
-from pushscope.tui.tables import TableKind, identity
+from pushscope.tui.tables import TableKind
 from pushscope.tui.tones import tone_style
 
 HEAD_LINES = 2
@@ -24,8 +27,8 @@ MARK = 2
 """Cells at the left that mark the row of the cursor."""
 
 
-class TransferTable(ScrollView, can_focus=True):
-    """A table of transfers with a cursor that stays on its transfer while the rows move.
+class SnapshotTable(ScrollView, can_focus=True):
+    """A table with a cursor that stays on its row while the rows move.
 
     It asks for no more lines than it ever needed, unless it ``takes_the_rest`` of the screen.
     """
@@ -37,23 +40,31 @@ class TransferTable(ScrollView, can_focus=True):
         Binding("pageup", "page(-1)", "page up", show=False),
         Binding("home,g", "first", "first", show=False),
         Binding("end,G", "last", "last", show=False),
+        Binding("enter", "choose", "choose", show=False),
     ]
 
-    def __init__(self, kind: TableKind, *, id: str, takes_the_rest: bool = False) -> None:  # noqa: A002
+    class Chosen(Message):
+        """Enter was pressed on a row."""
+
+        def __init__(self, row: object) -> None:
+            super().__init__()
+            self.row = row
+
+    def __init__(self, kind: TableKind[Any], *, id: str, takes_the_rest: bool = False) -> None:  # noqa: A002
         super().__init__(id=id)
         self._takes_the_rest = takes_the_rest
         self._tallest = 0
         """The most lines it ever had. Room beyond that goes to the other tables, and is not asked back when
         the rows become fewer, so that the tables don't jump about."""
         self.kind = kind
-        self.selection = Selection()
+        self.selection: Selection[Any] = Selection()
         self._snapshot: Snapshot | None = None
         self._filter = ""
         self._sort = 0
         self._cursor = 0
-        self._held: tuple[str | None, str | None, int] | None = None
-        """The transfer under a moved cursor; None while it rests on the first row, whichever that is."""
-        self._fitted: tuple[Fitted, ...] = ()
+        self._held: Hashable = None
+        """The identity of the row under a moved cursor; None while it rests on the first row, whichever that is."""
+        self._fitted: tuple[Fitted[Any], ...] = ()
         self._fitted_width = -1
 
     # --- what the app calls
@@ -84,8 +95,8 @@ class TransferTable(ScrollView, can_focus=True):
         return self.kind.sorts[self._sort].name
 
     @property
-    def cursor_transfer(self) -> Transfer | None:
-        """The transfer under the cursor."""
+    def cursor_row(self) -> Any:
+        """What is under the cursor; None if the table is empty."""
         rows = self.selection.rows
         return rows[self._cursor] if self._cursor < len(rows) else None
 
@@ -103,6 +114,14 @@ class TransferTable(ScrollView, can_focus=True):
     def action_last(self) -> None:
         self._move_to(len(self.selection.rows) - 1)
 
+    def action_choose(self) -> None:
+        if self.cursor_row is not None:
+            self.post_message(self.Chosen(self.cursor_row))
+
+    def go_round(self) -> None:
+        """Move the cursor to the next row, from the last to the first."""
+        self._move_to((self._cursor + 1) % max(len(self.selection.rows), 1))
+
     def on_click(self, event: events.Click) -> None:
         if event.y >= HEAD_LINES:
             self._move_to(event.y - HEAD_LINES + self.scroll_offset.y)
@@ -114,7 +133,7 @@ class TransferTable(ScrollView, can_focus=True):
     def _move_to(self, row: int) -> None:
         rows = self.selection.rows
         self._cursor = max(0, min(row, len(rows) - 1))
-        self._held = identity(rows[self._cursor]) if self._cursor else None
+        self._held = self.kind.identity(rows[self._cursor]) if self._cursor else None
         self._reveal()
         self.refresh()
 
@@ -123,8 +142,8 @@ class TransferTable(ScrollView, can_focus=True):
         if self._held is None:
             self._cursor = 0
             return
-        for position, transfer in enumerate(rows):
-            if identity(transfer) == self._held:
+        for position, row in enumerate(rows):
+            if self.kind.identity(row) == self._held:
                 moved = position != self._cursor
                 self._cursor = position
                 if moved:
@@ -132,7 +151,7 @@ class TransferTable(ScrollView, can_focus=True):
                 return
         # It left the table: the cursor stays where it was, on whatever stands there now.
         self._cursor = max(0, min(self._cursor, len(rows) - 1))
-        self._held = identity(rows[self._cursor]) if self._cursor else None
+        self._held = self.kind.identity(rows[self._cursor]) if self._cursor else None
 
     def _reveal(self) -> None:
         top = self.scroll_offset.y
@@ -189,7 +208,7 @@ class TransferTable(ScrollView, can_focus=True):
         return _strip([Segment(" " * MARK + titles, style)], width, style)
 
     def _row_line(self, row: int, width: int, base: Style) -> Strip:
-        transfer = self.selection.rows[row]
+        shown = self.selection.rows[row]
         snapshot = self._snapshot
         assert snapshot is not None  # there are no rows before the first snapshot
         at_cursor = self.has_focus and row == self._cursor
@@ -198,7 +217,7 @@ class TransferTable(ScrollView, can_focus=True):
         colour = not self.app.no_color
         segments = [Segment("> " if at_cursor else "  ", base)]
         for position, fitted in enumerate(self._fitted):
-            cell = fitted.column.cell(transfer, snapshot, fitted.width)
+            cell = fitted.column.cell(shown, snapshot, fitted.width)
             gap = " " * GAP if position < len(self._fitted) - 1 else ""
             text = put(cell.text, fitted.width, right=fitted.column.right)
             # Reversed, a tone would paint the cell's background.

@@ -1,19 +1,19 @@
-"""The three tables of transfers: their columns, their orders, and what their cells say."""
+"""The tables of transfers: their columns, their orders, and what their cells say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
 
 from rich.cells import cell_len
 
 from pushscope.telemetry import units
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.transfer import Outcome, Stage, Transfer
-from pushscope.tui.columns import Cell, Column
+from pushscope.tui.columns import Cell, Column, R
 
-_TONES = {
+OUTCOME_TONES = {
     Outcome.DELIVERED: "good",
     Outcome.FAILED: "bad",
     Outcome.EXPIRED: "bad",
@@ -55,30 +55,53 @@ _STAGE_DROPS = {
 
 
 @dataclass(frozen=True)
-class Sort:
+class Sort(Generic[R]):
     """An order of rows; ``key`` None means: as the snapshot has them."""
 
     name: str
-    key: Callable[[Transfer, Snapshot], Any] | None = None
+    key: Callable[[R, Snapshot], Any] | None = None
 
 
 @dataclass(frozen=True)
-class TableKind:
-    """One of the three tables."""
+class TableKind(Generic[R]):
+    """One of the tables."""
 
     title: str
     empty: str
     """What is said when there is nothing to show."""
-    rows: Callable[[Snapshot], tuple[Transfer, ...]]
-    columns: tuple[Column, ...]
-    sorts: tuple[Sort, ...]
+    rows: Callable[[Snapshot], tuple[R, ...]]
+    columns: tuple[Column[R], ...]
+    sorts: tuple[Sort[R], ...]
+    identity: Callable[[R], Hashable]
+    """What stays the same from one snapshot to the next: by it the cursor stays on its row."""
+    matching: Callable[[tuple[R, ...], Snapshot, str], tuple[R, ...]]
+    """The rows that have a text, given in lower case."""
+    only_if_any: bool = False
+    """Shown only while it has rows."""
 
 
 def identity(transfer: Transfer) -> tuple[str | None, str | None, int]:
-    """What stays the same from one snapshot to the next: by it the cursor stays on its transfer."""
+    """A transfer's D request, or P's where D is not known."""
     if transfer.d_request is not None:
         return transfer.d_engine, transfer.d_request, transfer.attempt
     return transfer.p_engine, transfer.p_request or transfer.base_id, transfer.attempt
+
+
+def transfers_with(transfers: tuple[Transfer, ...], snapshot: Snapshot, text: str) -> tuple[Transfer, ...]:
+    """Those with ``text``, in lower case, in a request id or in the name or at the start of the id of an engine."""
+    engines = {e.engine_id for e in snapshot.engines if text in e.name.lower()}
+    return tuple(
+        t
+        for t in transfers
+        if text in t.base_id.lower()
+        or (t.d_request is not None and text in t.d_request.lower())
+        or (t.p_request is not None and text in t.p_request.lower())
+        or t.p_engine in engines
+        or t.d_engine in engines
+        # An engine id only from its start: a UUID contains nearly every pair of digits somewhere.
+        or (t.p_engine is not None and t.p_engine.lower().startswith(text))
+        or (t.d_engine is not None and t.d_engine.lower().startswith(text))
+    )
 
 
 def route(transfer: Transfer, snapshot: Snapshot, width: int = 36) -> str:
@@ -173,14 +196,14 @@ def _waits(transfer: Transfer, _: Snapshot, __: int) -> Cell:
 def _outcome(transfer: Transfer, _: Snapshot, __: int) -> Cell:
     why = units.clean("; ".join(filter(None, (transfer.error, transfer.pairing))))
     words = transfer.outcome.value + (f": {why}" if why else "")
-    return Cell(words, _TONES.get(transfer.outcome, ""))
+    return Cell(words, OUTCOME_TONES.get(transfer.outcome, ""))
 
 
 def _exposed(transfer: Transfer, _: Snapshot, __: int) -> Cell:
     return Cell(units.UNKNOWN if transfer.exposed_ns is None else units.duration(transfer.exposed_ns / 1e9))
 
 
-def _stage_column(stage: Stage) -> Column:
+def _stage_column(stage: Stage) -> Column[Transfer]:
     def cell(transfer: Transfer, _: Snapshot, __: int) -> Cell:
         return Cell(stage_time(transfer, stage))
 
@@ -207,16 +230,18 @@ def _stage_length(stage: Stage) -> Callable[[Transfer], int | None]:
     return value
 
 
-_REQUEST = Column("request", _request, width=16, widening=0.15)
-_ROUTE = Column("P -> D", _route, width=10, most=14, drop=2)
-_SEEN = Column("seen", _seen, width=6, drop=4)
-_BYTES = Column("bytes", _bytes, width=8, drop=6, right=True)
+_REQUEST: Column[Transfer] = Column("request", _request, width=16, widening=0.15)
+_ROUTE: Column[Transfer] = Column("P -> D", _route, width=10, most=14, drop=2)
+_SEEN: Column[Transfer] = Column("seen", _seen, width=6, drop=4)
+_BYTES: Column[Transfer] = Column("bytes", _bytes, width=8, drop=6, right=True)
 
-_BY_REQUEST = Sort("request", lambda transfer, _: transfer.base_id)
-_BY_ENGINES = Sort("engines", route)
-_BY_BYTES = Sort("most bytes", _largest(lambda transfer: transfer.num_bytes))
+_BY_REQUEST: Sort[Transfer] = Sort("request", lambda transfer, _: transfer.base_id)
+_BY_ENGINES: Sort[Transfer] = Sort("engines", route)
+_BY_BYTES: Sort[Transfer] = Sort("most bytes", _largest(lambda transfer: transfer.num_bytes))
 
-IN_FLIGHT = TableKind(
+IN_FLIGHT: TableKind[Transfer] = TableKind(
+    identity=identity,
+    matching=transfers_with,
     title="In flight",
     empty="nothing in flight",
     rows=lambda snapshot: snapshot.in_flight,
@@ -241,7 +266,9 @@ IN_FLIGHT = TableKind(
     ),
 )
 
-WAITING = TableKind(
+WAITING: TableKind[Transfer] = TableKind(
+    identity=identity,
+    matching=transfers_with,
     title="Waiting rendezvous",
     empty="nobody waits",
     rows=lambda snapshot: snapshot.waiting,
@@ -263,7 +290,9 @@ WAITING = TableKind(
     ),
 )
 
-RECENT = TableKind(
+RECENT: TableKind[Transfer] = TableKind(
+    identity=identity,
+    matching=transfers_with,
     title="Recent",
     empty="nothing has ended yet",
     rows=lambda snapshot: snapshot.recent,
@@ -288,5 +317,3 @@ RECENT = TableKind(
         _BY_REQUEST,
     ),
 )
-
-KINDS = (IN_FLIGHT, WAITING, RECENT)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from pushscope.telemetry.assembler import Assembler
 from pushscope.telemetry.diagnosis.case import Case, Usual
+from pushscope.telemetry.diagnosis.hindsight import before_its_end
 from pushscope.telemetry.diagnosis.meeting import is_unclaimed, waits_for_a_prefill
 from pushscope.telemetry.diagnosis.model import Diagnosis, Severity
 from pushscope.telemetry.diagnosis.slow import MANY
@@ -70,6 +71,18 @@ class Diagnoses:
         if lasting := tuple(d for d in found if d.severity is not Severity.INFO):
             self._ended.append((now_ns + SHOWN_NS, lasting))
 
+    def of(self, transfer: Transfer, now_ns: int) -> tuple[Diagnosis, ...]:
+        """What is wrong with one transfer that is followed, or about to be followed no longer, however long ago.
+
+        If it was given up, and nothing that was seen explains why: what was wrong right before.
+        """
+        known = self._known.get(_identity(transfer))
+        case = self._case(transfer, now_ns, known.strangers if known else ())
+        if case is None:
+            return ()
+        before = before_its_end(case)
+        return diagnose(case) or (diagnose(before) if before else ())
+
     def now(self, followed: Sequence[Transfer], now_ns: int) -> tuple[Diagnosis, ...]:
         """Everything that is wrong now, the most severe first, then the oldest."""
         while self._ended and self._ended[0][0] < now_ns:
@@ -109,11 +122,18 @@ class Diagnoses:
         return _Known(t, now_ns + _AGAIN_NS, strangers, self._look(t, now_ns, strangers))
 
     def _look(self, t: Transfer, now_ns: int, strangers: tuple[Transfer, ...]) -> tuple[Diagnosis, ...]:
+        case = self._case(t, now_ns, strangers)
+        if case is None:
+            return ()
+        over_ns = case.over_ns
+        return diagnose(case) if over_ns is None or now_ns - over_ns <= SHOWN_NS else ()
+
+    def _case(self, t: Transfer, now_ns: int, strangers: tuple[Transfer, ...]) -> Case | None:
         sides = self._assembler.sides_of(t)
         if sides is None:
-            return ()
+            return None
         loss_ns = max(self._last_loss(t.p_engine), self._last_loss(t.d_engine))
-        case = Case(
+        return Case(
             t,
             sides.p,
             sides.d,
@@ -127,8 +147,6 @@ class Diagnoses:
             others=sides.others,
             strangers=strangers,
         )
-        over_ns = case.over_ns
-        return diagnose(case) if over_ns is None or now_ns - over_ns <= SHOWN_NS else ()
 
     def _was_healthy(self, t: Transfer) -> bool:
         """Whether it was delivered, and nothing in it suggests that somebody had to wait, or that P failed."""

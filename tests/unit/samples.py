@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from pushscope.telemetry.diagnosis.model import Diagnosis, Evidence, Severity
 from pushscope.telemetry.snapshot import Engine, EngineProcess, Snapshot, Totals
 from pushscope.telemetry.transfer import PUSH_STAGES, Outcome, Rank, Stage, StageTime, Transfer
 
@@ -266,6 +267,52 @@ def busy(**changes: object) -> Snapshot:
     }
     fields.update(changes)
     return Snapshot(**fields)  # type: ignore[arg-type]
+
+
+def diagnosis(code: str, severity: Severity, subject: str, **changes: object) -> Diagnosis:
+    fields: dict[str, object] = {
+        "code": code,
+        "severity": severity,
+        "subject": subject,
+        "attempt": 1,
+        "sentence": f"Who waits for whom, since when: {code.replace('_', ' ')}.",
+        "since_ns": NOW - 42 * S,
+        "remedy": "Abort the decode leg: end the client's connection.",
+    }
+    return Diagnosis(**(fields | changes))  # type: ignore[arg-type]
+
+
+def stuck(**changes: object) -> Snapshot:
+    """Two transfers and an engine are ill, and one is only worth knowing of."""
+    snapshot = busy()
+    fields: dict[str, object] = {
+        "diagnoses": (
+            diagnosis("full_hit_held_until_lease", Severity.INFO, request(14), since_ns=NOW - 8 * S),
+            diagnosis("prefill_unclaimed", Severity.WARNING, request(50), since_ns=NOW - 412 * S),
+            diagnosis(
+                "registration_without_prefill",
+                Severity.ERROR,
+                request(51),
+                since_ns=NOW - 95 * S,
+                sentence="D1 has waited 1m35s for a prefill that P1 gave up 1m34s ago (finished_aborted).",
+                evidence=(
+                    Evidence(NOW - 95 * S, D1, "registration sent to P's tp0", (0, 0)),
+                    Evidence(NOW - 94 * S, P1, "the prefill leg ended without blocks: finished_aborted"),
+                ),
+            ),
+            diagnosis(
+                "handshake_listener_dead",
+                Severity.ERROR,
+                P2,
+                attempt=0,
+                since_ns=NOW - 600 * S,
+                certain=False,
+                costs=((request(52), 1), (request(53), 2)),
+                sentence="P2's handshake listener ended 10m00s ago: no new peer can connect.",
+            ),
+        ),
+    }
+    return msgspec.structs.replace(snapshot, **(fields | changes))
 
 
 def nothing_found() -> Snapshot:

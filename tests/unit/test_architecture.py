@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,14 @@ def test_the_command_line_needs_neither_vllm_nor_nixl():
     assert done.returncode == 0, done.stderr
     for command in ("top", "report", "record", "lab", "demo"):
         assert command in done.stdout
+
+
+def test_every_package_is_in_the_wheel():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = {path.parent for package in PACKAGES for path in (ROOT / package).rglob("__init__.py")}
+    names = {".".join(("pushscope", *folder.relative_to(ROOT).parts)): folder for folder in folders}
+    assert sorted(project["packages"]) == sorted(names)
+    assert {name: ROOT / folder for name, folder in project["package-dir"].items()} == names
 
 
 def test_symlinks_for_the_type_checker_name_every_package():

@@ -8,7 +8,8 @@ from rich.cells import cell_len
 
 from pushscope.telemetry.transfer import Outcome
 from pushscope.tui.columns import GAP, Cell, Column, fit, put
-from pushscope.tui.tables import KINDS, RECENT, TableKind
+from pushscope.tui.stuck_table import KINDS
+from pushscope.tui.tables import RECENT, TableKind
 
 from . import samples
 

@@ -14,7 +14,7 @@ from pushscope.telemetry.snapshot import Snapshot
 from pushscope.tui.app import TopApp
 from pushscope.tui.help import help_page
 from pushscope.tui.once import render_snapshot
-from pushscope.tui.table import TransferTable
+from pushscope.tui.table import SnapshotTable
 from pushscope.tui.tables import route
 
 from . import samples
@@ -22,7 +22,7 @@ from .test_tui_keys import lines, running, words
 
 
 def screen_text(app: TopApp) -> str:
-    texts = [line for table in app.query(TransferTable) for line in lines(table)]
+    texts = [line for table in app.query(SnapshotTable) for line in lines(table)]
     texts += [str(widget.render()) for widget in app.query(Static)]
     return "\n".join(texts)
 
@@ -38,14 +38,14 @@ async def test_markup_is_shown_literally_and_controls_are_gone(size: tuple[int, 
         assert controls(text) == set()
         assert "[bold red]INJECTED[/bold red]" in words(app, "#notices")
         if size[0] >= 200:  # wide enough for the whole id
-            waiting = "\n".join(lines(app.query_one("#waiting", TransferTable)))
+            waiting = "\n".join(lines(app.query_one("#waiting", SnapshotTable)))
             assert "[@click=app.quit]quit[/]" in waiting
             assert "clear-screen" in waiting
 
 
 async def test_no_line_of_a_table_is_wider_than_the_screen() -> None:
     async with running(samples.hostile, size=(80, 24)) as (app, _):
-        for table in app.query(TransferTable):
+        for table in app.query(SnapshotTable):
             for y in range(table.size.height):
                 strip = table.render_line(y)
                 assert cell_len(strip.text) == table.scrollable_content_region.width

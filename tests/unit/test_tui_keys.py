@@ -14,7 +14,7 @@ from textual.widgets import Input, Static
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.tui.app import SnapshotTaken, SourceFailed, TopApp
 from pushscope.tui.help import HelpScreen
-from pushscope.tui.table import TransferTable
+from pushscope.tui.table import SnapshotTable
 
 from . import samples
 
@@ -53,11 +53,11 @@ def words(app: TopApp, selector: str) -> str:
     return content.plain if isinstance(content, Text) else str(content)
 
 
-def table(app: TopApp, name: str = "in-flight") -> TransferTable:
-    return app.screen_stack[0].query_one(f"#{name}", TransferTable)
+def table(app: TopApp, name: str = "in-flight") -> SnapshotTable:
+    return app.screen_stack[0].query_one(f"#{name}", SnapshotTable)
 
 
-def lines(widget: TransferTable) -> list[str]:
+def lines(widget: SnapshotTable) -> list[str]:
     return [widget.render_line(y).text.rstrip() for y in range(widget.size.height)]
 
 
@@ -139,12 +139,12 @@ async def test_the_cursor_moves_and_stays_on_its_transfer(down: str, up: str) ->
     async with running() as (app, pilot):
         await pilot.press(down, down, down, up)
         third = samples.busy().in_flight[2]
-        assert table(app).cursor_transfer == third
+        assert table(app).cursor_row == third
         assert lines(table(app))[4].startswith("> ")
 
         snapshot = samples.busy()
         await take(app, pilot, msgspec.structs.replace(snapshot, in_flight=snapshot.in_flight[1:]))
-        assert table(app).cursor_transfer == third
+        assert table(app).cursor_row == third
         assert lines(table(app))[3].startswith("> ")
 
 
@@ -152,19 +152,19 @@ async def test_a_cursor_on_the_first_row_stays_on_the_first_row() -> None:
     async with running() as (app, pilot):
         snapshot = samples.busy()
         await take(app, pilot, msgspec.structs.replace(snapshot, in_flight=snapshot.in_flight[1:]))
-        assert table(app).cursor_transfer == snapshot.in_flight[1]
+        assert table(app).cursor_row == snapshot.in_flight[1]
 
 
 async def test_the_cursor_survives_its_transfer_and_an_empty_table() -> None:
     async with running() as (app, pilot):
         await pilot.press("G")
-        assert table(app).cursor_transfer == samples.busy().in_flight[-1]
+        assert table(app).cursor_row == samples.busy().in_flight[-1]
         snapshot = samples.busy()
         await take(app, pilot, msgspec.structs.replace(snapshot, in_flight=snapshot.in_flight[:4]))
-        assert table(app).cursor_transfer == snapshot.in_flight[3]
+        assert table(app).cursor_row == snapshot.in_flight[3]
         await take(app, pilot, msgspec.structs.replace(snapshot, in_flight=()))
         await pilot.press("j", "G", "g", "k")
-        assert table(app).cursor_transfer is None
+        assert table(app).cursor_row is None
         assert lines(table(app))[2].strip() == "nothing in flight"
 
 
@@ -175,9 +175,9 @@ async def test_moving_down_scrolls_and_moving_home_scrolls_back() -> None:
         assert widget.scroll_offset.y > 0
         assert any(line.startswith("> ") for line in lines(widget))
         await pilot.press("pageup", "pageup", "pageup")
-        assert widget.cursor_transfer == samples.busy().in_flight[0]
+        assert widget.cursor_row == samples.busy().in_flight[0]
         await pilot.press("pagedown")
-        assert widget.cursor_transfer == samples.busy().in_flight[widget.size.height - 2]
+        assert widget.cursor_row == samples.busy().in_flight[widget.size.height - 2]
         await pilot.press("home")
         assert widget.scroll_offset.y == 0
 
@@ -186,7 +186,7 @@ async def test_a_click_puts_the_cursor_on_a_row() -> None:
     async with running() as (app, pilot):
         await pilot.click("#waiting", offset=(10, 3))
         assert app.focused is table(app, "waiting")
-        assert table(app, "waiting").cursor_transfer == samples.busy().waiting[1]
+        assert table(app, "waiting").cursor_row == samples.busy().waiting[1]
 
 
 async def test_slash_filters_by_request_id_and_escape_clears() -> None:
@@ -242,7 +242,7 @@ async def test_sorting_starts_again_at_the_top() -> None:
     async with running(size=(80, 24)) as (app, pilot):
         await pilot.press("G", "s")
         widget = table(app)
-        assert widget.cursor_transfer == widget.selection.rows[0]
+        assert widget.cursor_row == widget.selection.rows[0]
         assert widget.scroll_offset.y == 0
 
 

@@ -113,3 +113,26 @@ def test_too_small(snap_compare: Compare) -> None:
 def test_no_colour(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     assert snap_compare(app_showing(samples.engine_gone), terminal_size=(80, 24), run_before=settled)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_stuck(snap_compare: Compare, size: tuple[int, int]) -> None:
+    async def keys(pilot: Pilot[None]) -> None:
+        await settled(pilot)
+        await pilot.press("n", "n")
+
+    assert snap_compare(app_showing(samples.stuck), terminal_size=size, run_before=keys)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_a_whole_diagnosis(snap_compare: Compare, size: tuple[int, int]) -> None:
+    async def keys(pilot: Pilot[None]) -> None:
+        await settled(pilot)
+        await pilot.press("n", "n", "enter")
+
+    assert snap_compare(app_showing(samples.stuck), terminal_size=size, run_before=keys)
+
+
+def test_stuck_without_colour(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert snap_compare(app_showing(samples.stuck), terminal_size=(80, 24), run_before=settled)
