@@ -81,7 +81,9 @@ def _arrived(probe: SchedulerProbe, request: Any) -> Observation:
     request_id = probe.id(request.request_id)
     peer_engine = recorded_engine_id(str(params.get("remote_engine_id") or ""))
     peer_request = probe.id(str(params.get("remote_request_id") or ""))
-    probe.recorder.record(RequestArrived(t, request_id, leg, peer_engine, peer_request))
+    # Said again while the request waits: who comes later must know that this side has it.
+    key = ("arrived", request.request_id)
+    probe.recorder.begin(key, RequestArrived(t, request_id, leg, peer_engine, peer_request))
     if context := _context(request):
         probe.recorder.record(TraceContext(t, request_id, **context))
 
@@ -120,6 +122,7 @@ def _allocated(probe: SchedulerProbe, request: Any, num_external_tokens: int) ->
         probe.recorder.begin(key, staged)
     else:
         probe.spared.add(request.request_id)
+        probe.recorder.end(("arrived", request.request_id))
         probe.recorder.record(NothingToReceive(t, request_id, "no_external_tokens"))
 
 
@@ -152,6 +155,7 @@ def _finished(probe: SchedulerProbe, request: Any) -> Observation:
     probe.received.discard(request.request_id)
     probe.armed.pop(request.request_id, None)
     recorder, scheduler = probe.recorder, probe.scheduler
+    recorder.end(("arrived", request.request_id))
     request_id = probe.id(request.request_id)
     status = request.status.name.lower()
     held, handoff = finished
@@ -206,8 +210,8 @@ def _watchdog(probe: SchedulerProbe, t: int) -> None:
 def _heard(probe: SchedulerProbe, t: int, _: None, connector_output: Any) -> None:
     recorder = probe.recorder
     for request_id in connector_output.finished_recving or ():
-        recorder.end(("receive", request_id))
-        recorder.end(("ended", request_id))
+        for what in ("arrived", "receive", "ended"):
+            recorder.end((what, request_id))
         recorder.record(ReceiveFinished(t, probe.id(request_id)))
         probe.armed.pop(request_id, None)
         if request_id in probe.legs:

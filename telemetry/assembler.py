@@ -7,26 +7,21 @@ which belong together, :mod:`.judge` where each stands), computed again only whe
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from pushscope.telemetry import events as ev
+from pushscope.telemetry.group import Group, Held, Sides
 from pushscope.telemetry.half import Half, Identity
 from pushscope.telemetry.ids import base_id
 from pushscope.telemetry.judge import UNKNOWN_ENGINE, EngineFacts, transfer_of
-from pushscope.telemetry.pairing import (
-    NO_ATTEMPTS,
-    NOTHING_BEFORE,
-    Attempts,
-    attempts_of,
-    pairs_of,
-    wanted_by,
-)
+from pushscope.telemetry.pairing import Pair, attempts_of, pairs_of, wanted_by
 from pushscope.telemetry.source import RingState
+from pushscope.telemetry.tombs import Tombs
 from pushscope.telemetry.transfer import Outcome, Rank, Transfer
 
 SETTLE_NS: Final = 200_000_000
@@ -34,54 +29,12 @@ SETTLE_NS: Final = 200_000_000
 ONE_SIDED_EXTRA_S: Final = 5.0
 MAX_GROUPS: Final = 50_000
 MAX_RECENT: Final = 500
-MAX_TOMBS: Final = 75_000
 CONFIRM_NS: Final = 15_000_000_000
 """After recording was switched on again an engine says within this long what is still open."""
+SILENT_NS: Final = 60_000_000_000
+"""What an engine has not said again for so long it has not open any more, though nobody saw it end."""
 _OF_A_READ: Final = (ev.RequestArrived, ev.ReadStaged, ev.ReadHandedOff)
 _BEGINNINGS: Final = (ev.RequestArrived, ev.RegistrationStaged, ev.ReadStaged, ev.BlocksStaged)
-
-
-class _Tomb(NamedTuple):
-    """What is kept of a half, or of a base id, that was closed."""
-
-    last_t: int
-    """The time of its last event."""
-    spoken_ns: int
-    """When it was last spoken of."""
-    attempt: int
-    """Of a half, which attempt it was; of a base id, how many there were."""
-
-
-class Group:
-    """The halves of one base id: every attempt to move that prompt."""
-
-    __slots__ = (
-        "aliases",
-        "attempts",
-        "base",
-        "before",
-        "halves",
-        "last_t",
-        "pairs",
-        "reopened",
-        "transfers",
-    )
-
-    def __init__(self, base: str):
-        self.base = base
-        self.before: Mapping[str, int] = NOTHING_BEFORE
-        """Base id -> attempts that were closed before."""
-        self.aliases: list[str] = []
-        """Other base ids that turned out to be this one's."""
-        self.halves: dict[Identity, Half] = {}
-        self.pairs: dict[Identity, set[Identity]] = {}
-        """P half -> the D halves that its ranks matched it with."""
-        self.reopened: Attempts = NO_ATTEMPTS
-        """The attempts of D halves that were closed before P's blocks met their registration."""
-        self.last_t = 0
-        self.attempts: Attempts = NO_ATTEMPTS
-        self.transfers: tuple[Transfer, ...] | None = None
-        """None: to be computed again, and ``attempts`` with them."""
 
 
 class Assembler:
@@ -92,8 +45,7 @@ class Assembler:
         self._group_of: dict[Identity, Group] = {}
         """The group of each half that is followed: what an event is looked up by."""
         self._alias: dict[str, str] = {}
-        self._tombs: OrderedDict[int, _Tomb] = OrderedDict()
-        """By the hash of an identity, or of a base id: a hash, since there are many."""
+        self._tombs = Tombs()
         self._now_ns = 0
         self._last_t: dict[str, int] = {}
         """When each engine was heard last."""
@@ -131,10 +83,21 @@ class Assembler:
         engines: dict[str, EngineFacts] = {}
         for state in newest.values():
             origin = state.origin
-            alive = state.alive and engines.get(origin.engine_id, UNKNOWN_ENGINE).alive
+            known = engines.get(origin.engine_id, UNKNOWN_ENGINE)
+            alive = state.alive and known.alive
+            started_ns = known.started_ns or origin.anchor_monotonic_ns
             last_t = 0 if alive else self._last_t.get(origin.engine_id, 0)
-            shape = origin.tp_size, origin.pp_size, origin.mode
-            engines[origin.engine_id] = EngineFacts(True, alive, *shape, last_t)
+            engines[origin.engine_id] = EngineFacts(
+                True,
+                alive,
+                origin.tp_size,
+                origin.pp_size,
+                origin.mode,
+                last_t,
+                host=origin.host,
+                block_size=origin.block_size,
+                started_ns=min(started_ns, origin.anchor_monotonic_ns),
+            )
         if engines.items() - self._engines.items():
             self._engines.update(engines)
             self._look_again()
@@ -154,9 +117,11 @@ class Assembler:
 
     def feed(self, origin: ev.Origin, event: ev.Event) -> None:
         """Fold one event in, whatever its order."""
-        if not isinstance(event, ev.RequestEvent):
-            return
         engine, rank = origin.engine_id, (origin.pp_rank, origin.tp_rank)
+        if not isinstance(event, ev.RequestEvent):
+            if isinstance(event, ev.WriterException):
+                self._failed_on((engine, event.request_id), rank, event)
+            return
         if isinstance(event, ev.RegistrationDrained):
             # P says that it heard of D's request: a fact of D's half, seen from P's rank.
             engine = event.peer_engine
@@ -168,6 +133,8 @@ class Assembler:
             return
         half = group.halves[identity]
         half.heard_ns = self._now_ns
+        if engine == origin.engine_id:
+            half.spoke_ns = self._now_ns
         if not half.add(rank, event):
             return
         if engine == origin.engine_id and origin.kv_role == "kv_consumer":
@@ -178,30 +145,36 @@ class Assembler:
             peer = (event.peer_engine, event.peer_request_id)
             self._join(group, event.peer_request_id)
             group.pairs.setdefault(identity, set()).add(peer)
-            if peer not in group.halves and (tomb := self._tombs.get(hash(peer))):
+            if peer not in group.halves and (tomb := self._tombs.of(peer)):
                 group.reopened = {**group.reopened, peer: tomb.attempt}
         elif isinstance(event, _OF_A_READ):
             self._pair_read(group, half)
 
+    def _failed_on(self, identity: Identity, rank: Rank, event: ev.WriterException) -> None:
+        """The writer thread gave up what it did for a request: a fact of that one, if it is followed."""
+        if (group := self._group_of.get(identity)) and group.halves[identity].add(rank, event):
+            group.last_t = max(group.last_t, event.t)
+            group.transfers = None
+
     def _begin(self, identity: Identity, event: ev.RequestEvent) -> Group | None:
         """The group of a half that is not followed yet, with that half; None if it comes too late to matter."""
         base = base_id(event.request_id)
-        tomb = self._tombs.get(hash(identity))
+        tomb = self._tombs.of(identity)
         if tomb is not None:
             if not isinstance(event, _BEGINNINGS) or event.t <= tomb.last_t:
                 # Said again as long as the engine holds on to it: so must we.
-                for spoken_of in (hash(identity), hash(base)):
-                    last_t, _, attempt = self._tombs.get(spoken_of, tomb)
-                    self._entomb(spoken_of, last_t, attempt)
+                for spoken_of in (identity, base):
+                    last_t, _, attempt = self._tombs.of(spoken_of) or tomb
+                    self._tombs.put(spoken_of, last_t, attempt, self._now_ns)
                 return None
-            del self._tombs[hash(identity)]
+            self._tombs.remove(identity)
         name = self._alias.get(base, base)
         group = self._groups.get(name)
         if group is None:
             if len(self._groups) >= MAX_GROUPS:
                 self._evict()
             group = self._groups[name] = Group(name)
-        if earlier := self._tombs.get(hash(base)):
+        if earlier := self._tombs.of(base):
             group.before = {**group.before, base: earlier.attempt}
         group.halves[identity] = Half(*identity, base)
         self._group_of[identity] = group
@@ -226,15 +199,9 @@ class Assembler:
         group.aliases.append(other)
         if (merged := self._groups.pop(other, None)) is None:
             return
-        group.halves.update(merged.halves)
         self._group_of.update(dict.fromkeys(merged.halves, group))
-        group.aliases += merged.aliases
         self._alias.update(dict.fromkeys(merged.aliases, group.base))
-        group.last_t = max(group.last_t, merged.last_t)
-        group.before = {**group.before, **merged.before}
-        group.reopened = {**group.reopened, **merged.reopened}
-        for key, peers in merged.pairs.items():
-            group.pairs.setdefault(key, set()).update(peers)
+        group.merge(merged)
 
     def _look_again(self) -> None:
         for group in self._groups.values():
@@ -246,10 +213,53 @@ class Assembler:
         """Every transfer that is still followed, ended ones included until they are closed."""
         return [transfer for group in self._groups.values() for transfer in self._transfers(group)]
 
+    def sides_of(self, transfer: Transfer) -> Sides | None:
+        """What a transfer that is followed was made of; None if it is not followed any more."""
+        for identity in ((transfer.d_engine, transfer.d_request), (transfer.p_engine, transfer.p_request)):
+            group = self._group_of.get((identity[0] or "", identity[1] or ""))
+            if group is None:
+                continue
+            transfers = self._transfers(group)
+            for index, known in enumerate(transfers):
+                if _names(known) == _names(transfer):
+                    return Sides(
+                        *group.sides_of(index),
+                        self._heard(known.p_engine),
+                        self._heard(known.d_engine),
+                        group.made_of[index].taken_by,
+                        transfers[:index] + transfers[index + 1 :],
+                    )
+        return None
+
+    def held_for_ended(self) -> dict[str, Held]:
+        """Per D engine, what it still holds for requests that have ended, as it says again and again."""
+        held: dict[str, Held] = {}
+        for group in self._groups.values():
+            for half in group.halves.values():
+                if half.has(ev.RequestEnded) and self._holds_on(half, self._now_ns):
+                    facts = half.by_kind()
+                    asked = facts.first(ev.RegistrationStaged) or facts.first(ev.ReadStaged)
+                    ended = facts.first(ev.RequestEnded)
+                    before = held.get(half.engine, Held())
+                    since_ns = ended.t if ended else half.last_t
+                    held[half.engine] = Held(
+                        before.num_requests + 1,
+                        before.num_blocks + (asked.num_blocks if asked else 0),
+                        min(since_ns, before.since_ns or since_ns),
+                    )
+        return held
+
     def _transfers(self, group: Group) -> tuple[Transfer, ...]:
         if group.transfers is None:
-            group.transfers = tuple(self._assemble(group))
+            made = tuple(self._assemble(group))
+            group.transfers = tuple(transfer for transfer, _ in made)
+            group.made_of = tuple(pair for _, pair in made)
         return group.transfers
+
+    def _heard(self, engine_id: str | None) -> EngineFacts:
+        """An engine, and when it was heard last."""
+        heard_ns = self._last_t.get(engine_id or "", 0)
+        return msgspec.structs.replace(self._engine(engine_id), heard_ns=heard_ns)
 
     def _engine(self, engine_id: str | None) -> EngineFacts:
         facts = self._engines.get(engine_id or "", UNKNOWN_ENGINE)
@@ -257,13 +267,13 @@ class Assembler:
             return facts
         return msgspec.structs.replace(facts, died_of=self._raised[engine_id][1])
 
-    def _assemble(self, group: Group) -> Iterable[Transfer]:
+    def _assemble(self, group: Group) -> Iterable[tuple[Transfer, Pair]]:
         group.attempts = attempts_of(group.halves.values(), group.before, group.reopened)
         pairs = pairs_of(group.halves, group.pairs, group.attempts)
         for pair in sorted(pairs, key=attrgetter("opened")) if len(pairs) > 1 else pairs:
             transfer = transfer_of(pair, self._engine, self._agents)
             if transfer is not None:
-                yield transfer
+                yield transfer, pair
 
     # -- closing -----------------------------------------------------------------------------------
 
@@ -288,6 +298,8 @@ class Assembler:
         transfers = self._transfers(group)
         if any(t.is_open for t in transfers):
             return False
+        if any(self._holds_on(half, now_ns) for half in group.halves.values()):
+            return False  # the end that P, or the client, made of it is none for D
         if not transfers:  # a prompt without a transfer: still computed, or never sent on
             return all(
                 half.has(ev.RequestEnded) or not self._engine(half.engine).alive
@@ -298,6 +310,11 @@ class Assembler:
         if any(t.outcome is Outcome.LOST for t in transfers):
             return False  # the survivor still waits, and must be seen to
         return now_ns - group.last_t > (self._lease_s + ONE_SIDED_EXTRA_S) * 1e9
+
+    def _holds_on(self, half: Half, now_ns: int) -> bool:
+        """Whether an engine still holds blocks for this request: it says so again and again."""
+        spoke_lately = now_ns - half.spoke_ns < SILENT_NS
+        return half.decodes and spoke_lately and half.awaits and self._is_there(half.engine)
 
     def _both_final(self, group: Group, transfer: Transfer) -> bool:
         p = group.halves.get((transfer.p_engine or "", transfer.p_request or ""))
@@ -342,20 +359,12 @@ class Assembler:
         for identity, half in group.halves.items():
             del self._group_of[identity]
             attempt = group.attempts.get(identity, 0)
-            self._entomb(hash(identity), half.last_t, attempt)
+            self._tombs.put(identity, half.last_t, attempt, self._now_ns)
             last[half.base] = max(last.get(half.base, 0), attempt)
         for base, attempt in last.items():
-            self._entomb(hash(base), group.last_t, attempt)
+            self._tombs.put(base, group.last_t, attempt, self._now_ns)
         # Late events of a closed transfer come within its lease; keep twice that much, bounded.
-        horizon_ns = self._now_ns - int(2 * self._lease_s * 1e9)
-        while self._tombs and (
-            len(self._tombs) > MAX_TOMBS or next(iter(self._tombs.values())).spoken_ns < horizon_ns
-        ):
-            self._tombs.popitem(last=False)
-
-    def _entomb(self, name: int, last_t: int, attempt: int) -> None:
-        self._tombs.pop(name, None)  # to the end, in the order of being spoken of
-        self._tombs[name] = _Tomb(last_t, self._now_ns, attempt)
+        self._tombs.forget_before(self._now_ns - int(2 * self._lease_s * 1e9))
 
     def _evict(self) -> None:
         """Make room: ended ones first, then one-sided ones, then the oldest."""
@@ -367,6 +376,11 @@ class Assembler:
         )
         self.evicted += len(self._transfers(victim)) or 1
         self._bury(victim)
+
+
+def _names(transfer: Transfer) -> tuple[object, ...]:
+    """What tells a transfer from the others of its group."""
+    return transfer.d_engine, transfer.d_request, transfer.p_engine, transfer.p_request, transfer.attempt
 
 
 def _unseen(transfer: Transfer) -> Transfer:

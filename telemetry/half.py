@@ -6,7 +6,7 @@ commutative and idempotent: rings may be read in any interleaving, and what is s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
@@ -46,6 +46,7 @@ _DETAIL: Final[dict[type[ev.Event], Callable[[Any], Any]]] = {
             ev.TransferDeferred,
             ev.TransferResumed,
             ev.Evicted,
+            ev.WriterException,
         )
     },
 }
@@ -77,6 +78,7 @@ _ASKS: Final = frozenset(
     }
 )
 _D_OVER: Final = frozenset({ev.RequestEnded, ev.ReceiveFailed, ev.ReceiveFinished})
+_D_HAS: Final = frozenset({ev.ReceiveFinished, ev.DecodeScheduled})
 
 Identity = tuple[str, str]
 """(engine, request id)."""
@@ -85,7 +87,17 @@ Identity = tuple[str, str]
 class Half:
     """The events of one request as one engine saw it, and (``RegistrationDrained``) as a peer heard of it."""
 
-    __slots__ = ("base", "decodes", "engine", "events", "first_t", "heard_ns", "last_t", "request_id")
+    __slots__ = (
+        "base",
+        "decodes",
+        "engine",
+        "events",
+        "first_t",
+        "heard_ns",
+        "last_t",
+        "request_id",
+        "spoke_ns",
+    )
 
     def __init__(self, engine: str, request_id: str, base: str | None = None):
         self.engine = engine
@@ -98,6 +110,8 @@ class Half:
         """This is D's half: some event says so."""
         self.heard_ns = 0
         """When an event of it was read last, be it one that was only said again."""
+        self.spoke_ns = 0
+        """The same, of what its own engine said: a peer goes on to speak of what it merely heard."""
 
     @property
     def identity(self) -> Identity:
@@ -107,6 +121,11 @@ class Half:
     def asks(self) -> bool:
         """This is D's half, and it wants blocks."""
         return any(kind in _ASKS for kind, _, _ in self.events)
+
+    @property
+    def awaits(self) -> bool:
+        """This is D's half, and its engine holds blocks for it, which nobody has filled. That it ended is no matter."""
+        return self.asks and not any(kind in _D_HAS for kind, _, _ in self.events)
 
     @property
     def named(self) -> str:
@@ -178,6 +197,10 @@ class Facts:
 
     def has(self, *kinds: type[ev.Event]) -> bool:
         return any(kind in self._found for kind in kinds)
+
+    def kinds(self) -> Iterable[type[ev.Event]]:
+        """The kinds that were seen."""
+        return self._found
 
 
 _NONE: Final[list[tuple[Rank, Any]]] = []

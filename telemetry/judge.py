@@ -46,6 +46,13 @@ class EngineFacts(msgspec.Struct, frozen=True):
     """Of an engine that is gone: when it was heard last."""
     died_of: str = ""
     """Of an engine that is gone: what its connector raised."""
+    host: str = ""
+    block_size: int = 0
+    """Tokens in a block; 0 if not known."""
+    started_ns: int = 0
+    """When the process that records now began to."""
+    heard_ns: int = 0
+    """When it was heard last; looked up only for a diagnosis."""
 
 
 UNKNOWN_ENGINE: Final = EngineFacts()

@@ -19,6 +19,7 @@ from pushscope.telemetry.transfer import Rank, rank_name
 Matches = Mapping[Identity, Set[Identity]]
 """P half -> the D halves that its ranks matched it with."""
 Attempts = Mapping[Identity, int]
+DIFFERING: Final = "P's ranks paired attempts differently"
 NO_ATTEMPTS: Final[Attempts] = MappingProxyType({})
 NOTHING_BEFORE: Final[Mapping[str, int]] = MappingProxyType({})
 
@@ -229,7 +230,7 @@ def _differing(ps: Sequence[Half], d: Half, attempts: Attempts) -> Pair:
             to = attempts.get(next((i for i in attempts if i[1] == peer), d.identity), attempts[p.identity])
             paired.append((rank, f"{rank_name(rank)} {attempts[p.identity]}→{to}"))
     words = ", ".join(word for _, word in sorted(paired))
-    return _matched(part, d, attempts, f"P's ranks paired attempts differently: {words}")
+    return _matched(part, d, attempts, f"{DIFFERING}: {words}")
 
 
 # -- what nobody has matched yet -----------------------------------------------------------------------

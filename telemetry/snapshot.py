@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.transfer import Rank, Transfer
 
 
@@ -116,6 +117,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Rendezvous entries with one half missing, oldest first."""
     recent: tuple[Transfer, ...] = ()
     """Ended lately, newest first."""
+    diagnoses: tuple[Diagnosis, ...] = ()
+    """What is wrong, or was until lately: the most severe first, then the oldest."""
     totals: Totals = Totals()
     notices: tuple[str, ...] = ()
     """What the reader of this snapshot must know: nothing found, events lost, one side only ..."""

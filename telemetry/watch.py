@@ -11,9 +11,12 @@ import msgspec
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.assembler import Assembler
+from pushscope.telemetry.diagnosis.live import Diagnoses
+from pushscope.telemetry.diagnosis.thresholds import Thresholds, from_environment
 from pushscope.telemetry.snapshot import Engine, EngineProcess, Snapshot, Totals
 from pushscope.telemetry.source import FORGET_DEAD_NS, Reading, RingState, Source
 from pushscope.telemetry.transfer import Outcome, Transfer
+from pushscope.telemetry.usual import UsualTimes
 
 WINDOW_NS: Final = 10_000_000_000
 SAME_HOST_LAG_NS: Final = 20_000_000
@@ -37,6 +40,9 @@ class _Process:
         self.events = 0
         self.unknown = 0
         self.dropped = 0
+        self.lost = 0
+        self.lost_ns = 0
+        """When more events of it were found to be lost, last."""
         self.last_t: int | None = None
         self.loop_calls = self.loop_ns = self.loop_max_ns = 0
         self.recording = True
@@ -48,9 +54,20 @@ class _Process:
 class Watcher:
     """Follows one source. Not for several threads at once."""
 
-    def __init__(self, source: Source, *, on_closed: Callable[[Transfer], None] | None = None):
+    def __init__(
+        self,
+        source: Source,
+        *,
+        on_closed: Callable[[Transfer], None] | None = None,
+        thresholds: Thresholds | None = None,
+    ):
+        """``thresholds``: when a wait is too long; None: as the environment sets them."""
         self.source = source
         self.assembler = Assembler(self._closed)
+        self.usual = UsualTimes()
+        self._diagnoses = Diagnoses(
+            self.assembler, self.usual, thresholds or from_environment(), self._last_loss
+        )
         self._on_closed = on_closed
         self._delivered: deque[int] = deque()
         """When the transfers ended that were delivered and closed in the last ten seconds."""
@@ -72,6 +89,7 @@ class Watcher:
         processes = [self._processes.setdefault(s.origin.instance, _Process()) for s in reading.rings]
         for index, payload in reading.events:
             self._fold(reading.rings[index].origin, processes[index], payload)
+        self._note_losses(reading)
         self.assembler.close_ended(reading.t_ns, reading.t_ns - SAME_HOST_LAG_NS)
         return True
 
@@ -80,7 +98,20 @@ class Watcher:
         while self.poll():
             pass
 
+    def _note_losses(self, reading: Reading) -> None:
+        for state in reading.rings:
+            process, lost = self._processes[state.origin.instance], self._lost(state)
+            if lost > process.lost:
+                process.lost, process.lost_ns = lost, reading.t_ns
+
+    def _last_loss(self, engine_id: str | None) -> int:
+        """When events of an engine were lost last."""
+        rings = (state.origin for state in self._rings if state.origin.engine_id == engine_id)
+        return max((self._processes[origin.instance].lost_ns for origin in rings), default=0)
+
     def _closed(self, transfer: Transfer) -> None:
+        self.usual.learn(transfer)
+        self._diagnoses.closed(transfer, self._now_ns)
         if transfer.outcome is Outcome.DELIVERED:
             self._delivered.append(transfer.closed_ns or 0)
         if self._on_closed is not None:
@@ -121,8 +152,15 @@ class Watcher:
         elif isinstance(event, ev.ConnectorRaised):
             process.raised = f"{event.where} raised {event.error}"
             self.assembler.raised(origin.engine_id, event.t, process.raised)
+        elif isinstance(event, ev.WriterException):
+            self.assembler.feed(origin, event)
 
     # -- looking -----------------------------------------------------------------------------------
+
+    @property
+    def _now_ns(self) -> int:
+        """The time of the last poll; events that came during it were read too."""
+        return max(self._reading.t_ns if self._reading else 0, self._newest_t)
 
     def snapshot(self) -> Snapshot:
         """What is so at the last poll."""
@@ -135,13 +173,14 @@ class Watcher:
         outcomes = Counter(self.assembler.closed_by_outcome) + Counter(t.outcome for t in ended)
         engines = self._engines()
         return Snapshot(
-            taken_ns=max(reading.t_ns, self._newest_t),  # events that came during the poll were read too
+            taken_ns=self._now_ns,
             taken_unix_s=reading.unix_ns / 1e9,
             source=self.source.label,
             engines=engines,
             in_flight=tuple(in_flight),
             waiting=tuple(waiting),
             recent=tuple(recent),
+            diagnoses=self._diagnoses.now(followed, self._now_ns),
             totals=self._totals(reading.t_ns, outcomes, len(in_flight), len(waiting), ended),
             notices=tuple(self._notices(reading, engines)),
         )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.assembler import MAX_GROUPS, Assembler
+from pushscope.telemetry.group import Held
 from pushscope.telemetry.source import RingState
 from pushscope.telemetry.transfer import Outcome, Stage, Transfer
 
@@ -700,18 +701,55 @@ class TestClosing:
         assembler.feed(D_SCHEDULER, ev.RegistrationStaged(ms(9000), "cmpl-r-bbbbbbbb", P_ENGINE))
         assert [t.outcome for t in assembler.open_transfers()] == [Outcome.WAITING]
 
-    def test_what_is_said_again_for_hours_is_counted_once(self):
+    def test_what_d_holds_for_an_ended_request_is_followed_while_d_says_so(self):
         """vLLM's D holds the blocks of an aborted request for ever, and its recorder says so again and again."""
         d = "cmpl-r-bbbbbbbb"
-        staged = (D_SCHEDULER, ev.RegistrationStaged(ms(10), d, P_ENGINE))
+        staged = (D_SCHEDULER, ev.RegistrationStaged(ms(10), d, P_ENGINE, num_blocks=4))
         ended = (D_SCHEDULER, ev.RequestEnded(ms(25), d, "finished_aborted"))
         assembler = assembled([staged, ended])
         for second in range(1, 4000, 10):
             assembler.close_ended(ms(second * 1000), ms(second * 1000 - 20))
             for o, e in (staged, ended, *delivered(f"other-{second}", second * 1000)):
                 assembler.feed(o, e)
-        assert assembler.closed_by_outcome[Outcome.ABORTED] == 1
+        assert [t.outcome for t in assembler.open_transfers() if t.d_request == d] == [Outcome.ABORTED]
+        assert assembler.held_for_ended() == {D_ENGINE: Held(1, 4, ms(25))}
+        assert assembler.closed_by_outcome.keys() == {Outcome.DELIVERED}
         assert assembler.closed_by_outcome[Outcome.DELIVERED] > 300
+        assembler.feed(D_SCHEDULER, ev.ReceiveFinished(ms(4_000_000), d))
+        assembler.close_ended(ms(4_050_000), ms(4_049_000))
+        assert assembler.closed_by_outcome[Outcome.ABORTED] == 1
+        assert assembler.held_for_ended() == {}
+
+    def test_what_d_no_longer_says_to_hold_is_held_no_longer(self):
+        d = "cmpl-r-bbbbbbbb"
+        assembler = assembled(
+            [
+                (D_SCHEDULER, ev.RegistrationStaged(ms(10), d, P_ENGINE)),
+                (D_SCHEDULER, ev.RequestEnded(ms(25), d, "finished_aborted")),
+            ]
+        )
+        assembler.close_ended(ms(70_000), ms(69_000))
+        assert assembler.closed_by_outcome == {Outcome.ABORTED: 1}
+
+    @pytest.mark.parametrize(
+        "end",
+        [
+            (P_WORKER, ev.TransferFailed(ms(60), "cmpl-r-aaaaaaaa", 0, "push_handshake_failed")),
+            (P_WORKER, ev.LeaseExpired(ms(30_000), "cmpl-r-aaaaaaaa")),
+        ],
+    )
+    def test_a_d_that_waits_on_is_followed_whatever_became_of_it_at_p(self, end):
+        """It would be closed a lease after P's end, and D still holds its blocks and the client's connection."""
+        waiting = (D_SCHEDULER, ev.RegistrationStaged(ms(15), "cmpl-r-bbbbbbbb", P_ENGINE, num_blocks=4))
+        p_side = [
+            said for said in until(delivered(), ev.DescriptorsStarted) if said[0] in (P_SCHEDULER, P_WORKER)
+        ]
+        assembler = assembled([*p_side, end, waiting])
+        for second in range(31, 500, 10):
+            assembler.close_ended(ms(second * 1000), ms(second * 1000 - 20))
+            assembler.feed(*waiting)
+        assert [t.d_request for t in assembler.open_transfers()] == ["cmpl-r-bbbbbbbb"]
+        assert assembler.held_for_ended() == {}, "its request has not ended"
 
     def test_a_lost_transfer_of_one_observed_side_closes(self):
         only_p = (P_SCHEDULER, P_WORKER)

@@ -1,0 +1,117 @@
+"""What is true of any transfer that waits too long, whatever the cause: an engine is gone; who waits for what."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pushscope.telemetry import events as ev
+from pushscope.telemetry.diagnosis.case import Case, Rule, Severity, silence
+from pushscope.telemetry.diagnosis.model import Diagnosis, Evidence
+from pushscope.telemetry.transfer import Outcome, Rank, Stage, rank_name
+
+_PREFILL_TIMES: Final = 10
+"""A prefill that P has in its queue, or computes, may take so many times longer than a step of a transfer."""
+
+
+def engine_gone(case: Case) -> Diagnosis | None:
+    """An engine took the transfer with it; or P was restarted since it heard of the request."""
+    t = case.transfer
+    last = _last_seen(case)
+    if t.outcome is Outcome.LOST:
+        if case.d_waits:
+            words = f"{t.error}; D has waited {case.since(t.since_ns)} since and is told nothing"
+        elif case.p_holds:
+            words = f"{t.error}; P holds the blocks until its lease ends"
+        else:
+            words = f"{t.error}, and the transfer with it"
+        severity = Severity.ERROR if case.d_waits else Severity.WARNING
+        return case.found(
+            "engine_gone", f"{words}.", t.since_ns, *(last,) if last else (), severity=severity, certain=True
+        )
+    heard = [e.t for kind in (ev.RegistrationDrained,) for _, e in case.d.all(kind)]
+    heard += [e.t for _, e in case.p.all(ev.RequestArrived)]
+    started_ns = case.p_engine.started_ns
+    if not case.d_waits or not heard or max(heard) >= started_ns or case.p.has(ev.SendFinished):
+        return None
+    sentence = (
+        f"P was restarted {case.since(started_ns)} ago, and what it knew of this request is gone with its old self; D "
+        "waits on."
+    )
+    return case.found("engine_gone", sentence, started_ns, *(last,) if last else (), certain=True)
+
+
+def watchdog(case: Case) -> Diagnosis | None:
+    """D's own alarm went off."""
+    fired = case.d.first(ev.WatchdogFired)
+    if fired is None or not case.d_waits:
+        return None
+    asked = case.d.first(ev.RegistrationStaged)
+    since_ns = asked.t if asked else fired.t
+    sentence = (
+        f"D's watchdog fired {case.since(fired.t)} ago and changed nothing: D has waited {case.since(since_ns)}. "
+        f"{_what(case)}"
+    )
+    return case.found(
+        "watchdog_fired", sentence.rstrip(), since_ns, case.d_saw(fired, "watchdog fired"), _last_seen(case)
+    )
+
+
+def waiting(case: Case) -> Diagnosis | None:
+    """Nothing explains it, and it waits longer than usual."""
+    t = case.transfer
+    if not (t.is_open or case.d_waits):
+        return None
+    since_ns = max(t.since_ns, 0)
+    if case.age_ns(since_ns) < _patience_ns(case):
+        return None
+    sentence = f"{_what(case)} It has been so for {case.since(since_ns)}{silence(case)}."
+    last = _last_seen(case)
+    if last is not None:
+        where = f" on {rank_name(last.rank)}" if last.rank else ""
+        sentence += f" Last seen, {case.since(last.t_ns)} ago: {last.what}{where}."
+    return case.found("waiting", sentence, since_ns, *(last,) if last else ())
+
+
+def _patience_ns(case: Case) -> int:
+    """How long it may wait: P's computing takes its time, and blocks are held for a part of the lease."""
+    t = case.transfer
+    late_ns = case.late_ns(t.stage)
+    staged = case.p.first(ev.BlocksStaged)
+    if staged is not None and not case.p.has(ev.Matched) and not case.d_waits:
+        return max(late_ns, int(case.thresholds.lease_share * staged.lease_s * 1e9))
+    computing = case.p.has(ev.RequestArrived) and not case.p.has(ev.BlocksStaged, ev.PrefillNotProcessed)
+    return _PREFILL_TIMES * late_ns if computing else late_ns
+
+
+def _what(case: Case) -> str:
+    t = case.transfer
+    if t.waits:
+        return f"{t.waits[0].upper()}{t.waits[1:]}."
+    if t.stage is Stage.WAKE:
+        return "D has its blocks, and its scheduler has not run the request yet."
+    if t.stage is not None:
+        return f"It is in the stage {t.stage.value}."
+    return "D waits for its blocks."
+
+
+def _last_seen(case: Case) -> Evidence | None:
+    """The latest event of either side."""
+    seen: list[tuple[int, str, Rank, str]] = []
+    for engine, facts in ((case.transfer.p_engine or "P", case.p), (case.transfer.d_engine or "D", case.d)):
+        for kind in facts.kinds():
+            # What P heard of D's request is P's word.
+            whose = case.transfer.p_engine or "P" if kind is ev.RegistrationDrained else engine
+            seen += [(e.t, whose, rank, _words(kind)) for rank, e in facts.all(kind)]
+    if not seen:
+        return None
+    t, engine, rank, what = max(seen)
+    return Evidence(t, engine, what, rank)
+
+
+def _words(kind: type[ev.Event]) -> str:
+    """``RegistrationDrained`` as ``registration drained``."""
+    name = kind.__name__
+    return "".join(f" {c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+
+
+UNEXPLAINED: Final[tuple[Rule, ...]] = (watchdog, waiting)

@@ -1,0 +1,167 @@
+"""What is wrong now, with every transfer that is followed: each diagnosed when it may be late, and again when due.
+
+With ten thousand transfers open most are not late, and of the late ones most have not changed: what was found for
+them stands until they change, or have become so much older that its words would be wrong.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from pushscope.telemetry.assembler import Assembler
+from pushscope.telemetry.diagnosis.case import Case, Usual
+from pushscope.telemetry.diagnosis.meeting import is_unclaimed, waits_for_a_prefill
+from pushscope.telemetry.diagnosis.model import Diagnosis, Severity
+from pushscope.telemetry.diagnosis.slow import MANY
+from pushscope.telemetry.diagnosis.thresholds import Thresholds
+from pushscope.telemetry.diagnosis.transfers import diagnose
+from pushscope.telemetry.transfer import Outcome, Transfer
+
+SHOWN_NS: Final = 30_000_000_000
+"""What was wrong with a transfer that is over is told for so long."""
+MAX_ENDED: Final = 1_000
+_AGAIN_NS: Final = 1_000_000_000
+_OLDER: Final = 8
+"""The words of a diagnosis stand until the wait is an eighth longer."""
+_NEAR_NS: Final = 120_000_000_000
+"""Two legs of one request begin within this time."""
+_WORST_FIRST: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
+
+LastLoss = Callable[[str | None], int]
+"""Engine -> when events of it were lost last; 0 if none were."""
+_Place = tuple[str | None, int | None]
+"""(P engine, tokens of the prompt): where two legs that miss each other would have met."""
+
+
+class _Known(NamedTuple):
+    """What was found for a transfer."""
+
+    transfer: Transfer
+    due_ns: int
+    strangers: tuple[Transfer, ...]
+    found: tuple[Diagnosis, ...]
+
+
+class Diagnoses:
+    """What is wrong with the transfers of an assembler."""
+
+    def __init__(self, assembler: Assembler, usual: Usual, thresholds: Thresholds, last_loss: LastLoss):
+        self._assembler = assembler
+        self._usual = usual
+        self._thresholds = thresholds
+        self._last_loss = last_loss
+        self._known: dict[tuple[object, ...], _Known] = {}
+        self._ended: deque[tuple[int, tuple[Diagnosis, ...]]] = deque(maxlen=MAX_ENDED)
+        """(until when it is told, what was wrong) of transfers that were closed."""
+
+    def closed(self, transfer: Transfer, now_ns: int) -> None:
+        """A transfer is about to be followed no longer: what was wrong with it is told for a while."""
+        if self._was_healthy(transfer):
+            return
+        known = self._known.pop(_identity(transfer), None)
+        found = self._look(transfer, now_ns, known.strangers if known else ())
+        if lasting := tuple(d for d in found if d.severity is not Severity.INFO):
+            self._ended.append((now_ns + SHOWN_NS, lasting))
+
+    def now(self, followed: Sequence[Transfer], now_ns: int) -> tuple[Diagnosis, ...]:
+        """Everything that is wrong now, the most severe first, then the oldest."""
+        while self._ended and self._ended[0][0] < now_ns:
+            self._ended.popleft()
+        floor_ns = int(self._thresholds.floor_s * 1e9)
+        alone = _Alone(followed, self._assembler.recent)
+        known: dict[tuple[object, ...], _Known] = {}
+        for t in followed:
+            if t.outcome is Outcome.DELIVERED or (t.is_open and now_ns - t.since_ns < floor_ns):
+                continue
+            identity = _identity(t)
+            before = self._known.get(identity)
+            if before is None or before.transfer is not t or before.due_ns <= now_ns:
+                before = self._again(t, now_ns, alone, before)
+            known[identity] = before
+        self._known = known
+        found = [d for entry in known.values() for d in entry.found]
+        found += [d for _, ended in self._ended for d in ended]
+        return tuple(sorted(found, key=_worst_first))
+
+    def _again(self, t: Transfer, now_ns: int, alone: _Alone, before: _Known | None) -> _Known:
+        strangers = alone.strangers_of(t)
+        if not strangers and before is not None and t.is_open:
+            # P's leg may have been closed by now, long after its lease.
+            strangers = tuple(s for s in before.strangers if s.outcome is Outcome.EXPIRED)
+        due_ns = now_ns + max(_AGAIN_NS, (now_ns - t.since_ns) // _OLDER)
+        return _Known(t, due_ns, strangers, self._look(t, now_ns, strangers))
+
+    def _look(self, t: Transfer, now_ns: int, strangers: tuple[Transfer, ...]) -> tuple[Diagnosis, ...]:
+        sides = self._assembler.sides_of(t)
+        if sides is None:
+            return ()
+        loss_ns = max(self._last_loss(t.p_engine), self._last_loss(t.d_engine))
+        case = Case(
+            t,
+            sides.p,
+            sides.d,
+            sides.p_engine,
+            sides.d_engine,
+            now_ns,
+            self._usual,
+            self._thresholds,
+            lost_events=loss_ns > t.opened_ns,
+            taken_by=sides.taken_by,
+            others=sides.others,
+            strangers=strangers,
+        )
+        over_ns = case.over_ns
+        return diagnose(case) if over_ns is None or now_ns - over_ns <= SHOWN_NS else ()
+
+    def _was_healthy(self, t: Transfer) -> bool:
+        """Whether it was delivered, and nothing in it suggests that somebody had to wait, or that P failed."""
+        return (
+            t.outcome is Outcome.DELIVERED
+            and not t.pairing
+            and (t.exposed_ns or 0) < self._thresholds.floor_s * 1e9
+            and (t.num_bytes is not None or len(t.sides) < 2)
+            and (t.descriptors or 0) < MANY
+        )
+
+
+class _Alone:
+    """The transfers that lack one side, by where they would have met the other."""
+
+    def __init__(self, followed: Iterable[Transfer], recent: Iterable[Transfer]):
+        self._waiting: defaultdict[_Place, list[Transfer]] = defaultdict(list)
+        self._unclaimed: defaultdict[_Place, list[Transfer]] = defaultdict(list)
+        for t in followed:
+            if waits_for_a_prefill(t):
+                self._waiting[t.p_engine, t.num_tokens].append(t)
+            elif is_unclaimed(t):
+                self._unclaimed[t.p_engine, t.num_tokens].append(t)
+        for t in recent:
+            if t.outcome is Outcome.EXPIRED and is_unclaimed(t):
+                self._unclaimed[t.p_engine, t.num_tokens].append(t)
+
+    def strangers_of(self, t: Transfer) -> tuple[Transfer, ...]:
+        """Those that it may belong to, though their ids differ; none if its size is not known."""
+        if t.num_tokens is None:
+            return ()
+        if waits_for_a_prefill(t):
+            others = self._unclaimed
+        elif is_unclaimed(t):
+            others = self._waiting
+        else:
+            return ()
+        near = [
+            other
+            for other in others.get((t.p_engine, t.num_tokens), ())
+            if other.base_id != t.base_id and abs(other.opened_ns - t.opened_ns) < _NEAR_NS
+        ]
+        return tuple(sorted(near, key=lambda other: abs(other.opened_ns - t.opened_ns)))
+
+
+def _identity(t: Transfer) -> tuple[object, ...]:
+    return t.d_engine, t.d_request, t.p_engine, t.p_request, t.attempt
+
+
+def _worst_first(d: Diagnosis) -> tuple[int, int, str, int, str]:
+    return _WORST_FIRST.index(d.severity), d.since_ns, d.subject, d.attempt, d.code
