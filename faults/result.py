@@ -27,7 +27,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     severity: str = ""
     sentence: str = ""
     besides: tuple[str, ...] = ()
-    """Other causes of severity error, named by then."""
+    """What else was named by then: causes of severity error, and of any if it was not named as it must be."""
     cleared_s: float | None = None
     """From the end of the undoing until nothing of severity error was named."""
     error: str = ""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx
+import msgspec
 
 from faults.result import Row
 from pushscope.lab.completion import RequestError
@@ -19,14 +20,14 @@ from pushscope.lab.engine.broken_nixl import FAULTS as FAULTS_ENV
 from pushscope.lab.faults.fault import Fault
 from pushscope.lab.faults.folder import faults_dir
 from pushscope.lab.faults.ground import ground
-from pushscope.lab.faults.naming import Named, cleared, named
+from pushscope.lab.faults.naming import Seen, cleared, named
 from pushscope.lab.faults.sight import NotSeenError, Sight
 from pushscope.lab.launch import Launcher
 from pushscope.lab.spec import prefill_decode
 from pushscope.lab.up import LabPlan, lab
 
 LEASE_S = 6.0
-_NAMED_S = 40.0
+_NAMED_S = 20.0
 _CLEARED_S = 90.0
 _NOT_MADE = (NotSeenError, OrderError, RequestError, TimeoutError, httpx.HTTPError)
 
@@ -81,7 +82,7 @@ def run(faults: Sequence[Fault], directory: Path, launcher: Launcher, on_row: On
 async def make(fault: Fault, directory: Path, sight: Sight) -> Row:
     """Make one fault, undo it, and tell what was seen."""
     row = Row(fault=fault.name, code=fault.code, lease=fault.lease, named_s=None)
-    found: Named | None = None
+    found: Seen | None = None
     try:
         async with ground(directory, sight) as at, fault.make(at) as made:
             found = await named(sight, fault, made, _NAMED_S)
@@ -90,19 +91,15 @@ async def make(fault: Fault, directory: Path, sight: Sight) -> Row:
     return _with(row, found, await cleared(sight, fault, _CLEARED_S))
 
 
-def _with(row: Row, found: Named | None, cleared_s: float | None, error: str = "") -> Row:
-    if found is None:
-        return Row(
-            fault=row.fault, code=row.code, lease=row.lease, named_s=None, cleared_s=cleared_s, error=error
-        )
-    return Row(
-        fault=row.fault,
-        code=row.code,
-        lease=row.lease,
-        named_s=round(found.after_s, 2),
-        severity=str(found.diagnosis.severity),
-        sentence=found.diagnosis.sentence,
-        besides=found.besides,
-        cleared_s=None if cleared_s is None else round(cleared_s, 2),
-        error=error,
+def _with(row: Row, seen: Seen | None, cleared_s: float | None, error: str = "") -> Row:
+    """The row with what was seen."""
+    row = msgspec.structs.replace(row, cleared_s=None if cleared_s is None else round(cleared_s, 2), error=error)
+    if seen is None:
+        return row
+    row = msgspec.structs.replace(row, besides=seen.besides)
+    if seen.diagnosis is None:
+        return row
+    found = seen.diagnosis
+    return msgspec.structs.replace(
+        row, named_s=round(seen.after_s, 2), severity=str(found.severity), sentence=found.sentence
     )

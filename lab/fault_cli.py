@@ -95,8 +95,9 @@ async def _make(chosen: Fault, directory: Path, lab: LabState, for_s: float | No
                 for_s or 86_400.0,
                 lambda: enough.is_set() or (end is not None and time.monotonic() > end),
             )
-            if found is None:
-                say("not named", "within that time")
+            if found.diagnosis is None:
+                instead = f", but {', '.join(found.besides)}" if found.besides else ""
+                say("not named", f"as it must be{instead}")
             else:
                 say(
                     "named", f"after {max(0.0, found.after_s):.1f} s: {clean(found.diagnosis.sentence, 1000)}"
@@ -107,7 +108,7 @@ async def _make(chosen: Fault, directory: Path, lab: LabState, for_s: float | No
                     await asyncio.wait_for(enough.wait(), left_s)
             say("undo", chosen.undone)
         say("undone", "the diagnosis clears by itself: see `pushscope stuck`")
-    return found is not None
+    return found.diagnosis is not None
 
 
 def _check(chosen: Fault, lab: LabState) -> None:

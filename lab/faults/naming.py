@@ -16,28 +16,29 @@ _EVERY_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A fault was named: by what, and how many seconds after it could have been (less than none: before that)."""
+class Seen:
+    """What was named of a fault, how many seconds after it could have been (less than none: before that)."""
 
-    diagnosis: Diagnosis
+    diagnosis: Diagnosis | None
+    """None: it was not named as it must be."""
     after_s: float
     besides: tuple[str, ...]
-    """The other causes of severity error that were named by then."""
+    """What else was named by then: causes of severity error, and of any if nothing was named as it must be."""
 
 
 async def named(
     sight: Sight, fault: Fault, made: Made, timeout_s: float, enough: Callable[[], bool] = lambda: False
-) -> Named | None:
-    """Look until the fault is named as it must be; None if it isn't ``timeout_s`` after it could be, or it is
-    ``enough`` before."""
+) -> Seen:
+    """Look until the fault is named as it must be, ``timeout_s`` have gone by since it could be, or it is
+    ``enough``."""
     while True:
         snapshot = sight.look()
         after_s = time.monotonic() - made.nameable_from
         for diagnosis in snapshot.diagnoses:
             if diagnosis.code == fault.code:
-                return Named(diagnosis, after_s, tuple(errors(snapshot) - {fault.code}))
+                return Seen(diagnosis, after_s, tuple(sorted(errors(snapshot) - {fault.code})))
         if after_s > timeout_s or enough():
-            return None
+            return Seen(None, after_s, tuple(sorted({d.code for d in snapshot.diagnoses})))
         await asyncio.sleep(_EVERY_S)
 
 
