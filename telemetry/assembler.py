@@ -18,7 +18,7 @@ from pushscope.telemetry import events as ev
 from pushscope.telemetry.group import Group, Held, Sides
 from pushscope.telemetry.half import Half, Identity
 from pushscope.telemetry.ids import base_id
-from pushscope.telemetry.judge import UNKNOWN_ENGINE, EngineFacts, transfer_of
+from pushscope.telemetry.judge import UNKNOWN_ENGINE, EngineFacts, at_its_time, transfer_of
 from pushscope.telemetry.pairing import Pair, attempts_of, pairs_of, wanted_by
 from pushscope.telemetry.source import RingState
 from pushscope.telemetry.tombs import Tombs
@@ -224,8 +224,8 @@ class Assembler:
                 if _names(known) == _names(transfer):
                     return Sides(
                         *group.sides_of(index),
-                        self._heard(known.p_engine),
-                        self._heard(known.d_engine),
+                        self._heard(known.p_engine, group.made_of[index].p),
+                        self._heard(known.d_engine, group.made_of[index].d),
                         group.made_of[index].taken_by,
                         transfers[:index] + transfers[index + 1 :],
                     )
@@ -256,10 +256,10 @@ class Assembler:
             group.made_of = tuple(pair for _, pair in made)
         return group.transfers
 
-    def _heard(self, engine_id: str | None) -> EngineFacts:
-        """An engine, and when it was heard last."""
+    def _heard(self, engine_id: str | None, half: Half | None) -> EngineFacts:
+        """The engine that has a half, and when it was heard last."""
         heard_ns = self._last_t.get(engine_id or "", 0)
-        return msgspec.structs.replace(self._engine(engine_id), heard_ns=heard_ns)
+        return msgspec.structs.replace(at_its_time(self._engine(engine_id), half), heard_ns=heard_ns)
 
     def _engine(self, engine_id: str | None) -> EngineFacts:
         facts = self._engines.get(engine_id or "", UNKNOWN_ENGINE)
@@ -302,7 +302,7 @@ class Assembler:
             return False  # the end that P, or the client, made of it is none for D
         if not transfers:  # a prompt without a transfer: still computed, or never sent on
             return all(
-                half.has(ev.RequestEnded) or not self._engine(half.engine).alive
+                half.has(ev.RequestEnded) or not at_its_time(self._engine(half.engine), half).alive
                 for half in group.halves.values()
             )
         if all(self._both_final(group, t) for t in transfers):
@@ -314,7 +314,7 @@ class Assembler:
     def _holds_on(self, half: Half, now_ns: int) -> bool:
         """Whether an engine still holds blocks for this request: it says so again and again."""
         spoke_lately = now_ns - half.spoke_ns < SILENT_NS
-        return half.decodes and spoke_lately and half.awaits and self._is_there(half.engine)
+        return half.decodes and spoke_lately and half.awaits and self._is_there(half.engine, half)
 
     def _both_final(self, group: Group, transfer: Transfer) -> bool:
         p = group.halves.get((transfer.p_engine or "", transfer.p_request or ""))
@@ -324,12 +324,12 @@ class Assembler:
         d_final = d is not None and d.has(ev.DecodeScheduled, ev.ReceiveFailed, ev.RequestEnded)
         d_final = d_final or d_identity in group.reopened
         if transfer.outcome is Outcome.LOST:
-            p_final = p_final or not self._is_there(transfer.p_engine)
-            d_final = d_final or not self._is_there(transfer.d_engine)
+            p_final = p_final or not self._is_there(transfer.p_engine, p)
+            d_final = d_final or not self._is_there(transfer.d_engine, d)
         return p_final and d_final
 
-    def _is_there(self, engine_id: str | None) -> bool:
-        engine = self._engine(engine_id)
+    def _is_there(self, engine_id: str | None, half: Half | None) -> bool:
+        engine = at_its_time(self._engine(engine_id), half)
         return engine.observed and engine.alive
 
     def _fell_into_a_gap(self, group: Group, now_ns: int) -> bool:

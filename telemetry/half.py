@@ -6,7 +6,7 @@ commutative and idempotent: rings may be read in any interleaving, and what is s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Set
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
@@ -198,9 +198,9 @@ class Facts:
     def has(self, *kinds: type[ev.Event]) -> bool:
         return any(kind in self._found for kind in kinds)
 
-    def kinds(self) -> Iterable[type[ev.Event]]:
+    def kinds(self) -> Set[type[ev.Event]]:
         """The kinds that were seen."""
-        return self._found
+        return self._found.keys()
 
 
 _NONE: Final[list[tuple[Rank, Any]]] = []

@@ -51,12 +51,21 @@ class EngineFacts(msgspec.Struct, frozen=True):
     """Tokens in a block; 0 if not known."""
     started_ns: int = 0
     """When the process that records now began to."""
+    restarted: bool = False
+    """Of an engine that is gone: another process has its id by now."""
     heard_ns: int = 0
     """When it was heard last; looked up only for a diagnosis."""
 
 
 UNKNOWN_ENGINE: Final = EngineFacts()
 Engines = Callable[[str | None], EngineFacts]
+
+
+def at_its_time(engine: EngineFacts, half: Half | None) -> EngineFacts:
+    """The engine that had this half: one that was restarted since, under its old id, is gone for it."""
+    if half is None or not engine.alive or half.first_t >= engine.started_ns:
+        return engine
+    return msgspec.structs.replace(engine, alive=False, last_t=half.last_t, restarted=True)
 
 
 def transfer_of(pair: Pair, engines: Engines, agents: Agents) -> Transfer | None:
@@ -69,7 +78,7 @@ def transfer_of(pair: Pair, engines: Engines, agents: Agents) -> Transfer | None
     # D names its P even where P is not observed.
     p_engine = p_half.engine if p_half else wanted_by(d_half)[0] if d_half else None
     d_engine = d_half.engine if d_half else None
-    p_state, d_state = engines(p_engine), engines(d_engine)
+    p_state, d_state = at_its_time(engines(p_engine), p_half), at_its_time(engines(d_engine), d_half)
     sides = (*(("P",) if p_state.observed else ()), *(("D",) if d_state.observed else ()))
     stages = stages_of(p, d, agents)
     outcome, ended_t, error = _outcome(p, d, p_state, d_state, d_was_over=pair.d_was_over)
@@ -259,14 +268,19 @@ def _gone(outcome: Outcome, ended_t: int, p: Facts, p_state: EngineFacts, d_stat
     p_took_it = outcome is Outcome.ABORTED and p_was_at_it and not p_state.alive and ended_t >= p_state.last_t
     if outcome not in OPEN_OUTCOMES and not p_took_it:
         return ""
-    gone = {
-        side: state.died_of
-        for side, state in (("P", p_state), ("D", d_state))
-        if state.observed and not state.alive
-    }
-    causes = "; ".join(f"{side}'s {cause}" for side, cause in gone.items() if cause)
-    words = f"{' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} gone" if gone else ""
-    return f"{words}: {causes}" if causes else words
+    sides = {"P": p_state, "D": d_state}
+    lost = {side: state for side, state in sides.items() if state.observed and not state.alive}
+    gone = [side for side, state in lost.items() if not state.restarted]
+    restarted = [side for side, state in lost.items() if state.restarted]
+    causes = "; ".join(f"{side}'s {state.died_of}" for side, state in lost.items() if state.died_of)
+    words = [f"{' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} gone"] if gone else []
+    words += (
+        [f"{' and '.join(restarted)} {'was' if len(restarted) == 1 else 'were'} restarted"]
+        if restarted
+        else []
+    )
+    told = ", ".join(words)
+    return f"{told}: {causes}" if causes else told
 
 
 def _last_t(*halves: Half | None) -> int:

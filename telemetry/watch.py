@@ -11,10 +11,13 @@ import msgspec
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.assembler import Assembler
+from pushscope.telemetry.diagnosis.engines import diagnose_engines
 from pushscope.telemetry.diagnosis.live import Diagnoses
+from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.diagnosis.thresholds import Thresholds, from_environment
 from pushscope.telemetry.snapshot import Engine, EngineProcess, Snapshot, Totals
 from pushscope.telemetry.source import FORGET_DEAD_NS, Reading, RingState, Source
+from pushscope.telemetry.story import Stories
 from pushscope.telemetry.transfer import Outcome, Transfer
 from pushscope.telemetry.usual import UsualTimes
 
@@ -64,10 +67,10 @@ class Watcher:
         """``thresholds``: when a wait is too long; None: as the environment sets them."""
         self.source = source
         self.assembler = Assembler(self._closed)
+        self.stories = Stories()
         self.usual = UsualTimes()
-        self._diagnoses = Diagnoses(
-            self.assembler, self.usual, thresholds or from_environment(), self._last_loss
-        )
+        self._thresholds = thresholds or from_environment()
+        self._diagnoses = Diagnoses(self.assembler, self.usual, self._thresholds, self._last_loss)
         self._on_closed = on_closed
         self._delivered: deque[int] = deque()
         """When the transfers ended that were delivered and closed in the last ten seconds."""
@@ -86,6 +89,7 @@ class Watcher:
             return False
         self._reading, self._rings = reading, reading.rings
         self.assembler.rings(reading.rings)
+        self.stories.rings(reading.rings)
         processes = [self._processes.setdefault(s.origin.instance, _Process()) for s in reading.rings]
         for index, payload in reading.events:
             self._fold(reading.rings[index].origin, processes[index], payload)
@@ -114,6 +118,7 @@ class Watcher:
         self._diagnoses.closed(transfer, self._now_ns)
         if transfer.outcome is Outcome.DELIVERED:
             self._delivered.append(transfer.closed_ns or 0)
+        self.stories.closed(transfer)
         if self._on_closed is not None:
             self._on_closed(transfer)
 
@@ -123,6 +128,7 @@ class Watcher:
         except msgspec.MsgspecError:
             process.unknown += 1
             return
+        self.stories.feed(origin, event)
         process.events += 1
         if process.last_t is None or event.t > process.last_t:
             process.last_t = event.t
@@ -180,10 +186,22 @@ class Watcher:
             in_flight=tuple(in_flight),
             waiting=tuple(waiting),
             recent=tuple(recent),
-            diagnoses=self._diagnoses.now(followed, self._now_ns),
+            diagnoses=self._diagnosed(engines, followed),
             totals=self._totals(reading.t_ns, outcomes, len(in_flight), len(waiting), ended),
             notices=tuple(self._notices(reading, engines)),
         )
+
+    def _diagnosed(self, engines: Sequence[Engine], followed: Sequence[Transfer]) -> tuple[Diagnosis, ...]:
+        """What is wrong with engines, then what is wrong with transfers."""
+        of_engines = diagnose_engines(
+            self.stories.all(),
+            engines,
+            followed,
+            self.assembler.recent,
+            now_ns=self._now_ns,
+            thresholds=self._thresholds,
+        )
+        return (*of_engines, *self._diagnoses.now(followed, self._now_ns))
 
     def _totals(
         self, t_ns: int, outcomes: Counter[Outcome], in_flight: int, waiting: int, ended: Sequence[Transfer]

@@ -57,9 +57,15 @@ class Case(NamedTuple):
     # -- who is there, and who still waits -------------------------------------------------------------
 
     @property
+    def unobserved(self) -> tuple[str, ...]:
+        """The sides that have an engine whose recording is not read."""
+        sides = (("P", self.transfer.p_engine, self.p_engine), ("D", self.transfer.d_engine, self.d_engine))
+        return tuple(side for side, engine_id, engine in sides if engine_id and not engine.observed)
+
+    @property
     def certain(self) -> bool:
         """Whether what was not seen did not happen."""
-        return len(self.transfer.sides) > 1 and not self.lost_events
+        return not self.unobserved and not self.lost_events
 
     @property
     def pull(self) -> bool:
@@ -110,7 +116,7 @@ class Case(NamedTuple):
     def late_ns(self, stage: Stage | None = None) -> int:
         """How long such a wait may last; by the usual time of ``stage``, if it is given."""
         usual = self.usual(self.transfer.p_engine, self.transfer.d_engine, stage) if stage else None
-        return self.thresholds.late_after_ns(usual, one_sided=len(self.transfer.sides) < 2)
+        return self.thresholds.late_after_ns(usual, one_sided=bool(self.unobserved))
 
     def is_late(self, since_ns: int, stage: Stage | None = None) -> bool:
         return self.age_ns(since_ns) >= self.late_ns(stage)
@@ -141,18 +147,22 @@ class Case(NamedTuple):
         severity: Severity | None = None,
         certain: bool | None = None,
     ) -> Diagnosis:
-        """The diagnosis, with what the catalogue says of it; what is not sure is said to be so."""
+        """The diagnosis, with what the catalogue says of it; what is not sure is said to be so.
+
+        ``certain``: whether these facts are enough; None: as far as both sides were seen.
+        """
         entry = CATALOGUE[code]
+        sure = self.certain if certain is None else certain
         seen = sorted((e for e in evidence if e is not None), key=lambda e: (e.t_ns, e.what, e.rank or ()))
         return Diagnosis(
             code=code,
             severity=entry.severity if severity is None else severity,
             subject=self.transfer.base_id,
             attempt=self.transfer.attempt,
-            sentence=sentence + self._unsure,
+            sentence=sentence if sure else sentence + self._unsure,
             evidence=tuple(seen),
             since_ns=since_ns,
-            certain=self.certain if certain is None else certain and self.certain,
+            certain=sure,
             remedy=entry.remedy,
         )
 
@@ -160,9 +170,8 @@ class Case(NamedTuple):
     def _unsure(self) -> str:
         """What makes it less than certain, as a sentence of its own."""
         words = ""
-        if len(self.transfer.sides) < 2:
-            missing = [side for side in ("P", "D") if side not in self.transfer.sides]
-            words += f" {' and '.join(missing)} is not observed: what it did is not known."
+        if unobserved := self.unobserved:
+            words += f" {' and '.join(unobserved)} is not observed: what it did is not known."
         if self.lost_events:
             words += " Events were lost: some of this may have been seen by nobody."
         return words

@@ -540,6 +540,15 @@ _ENTRIES: Final = (
         f"{_ABORT_D} Restart the engine that is gone, with a fresh engine id.",
     ),
     _entry(
+        "peer_unreachable",
+        "",
+        _E,
+        _ERROR,
+        "D gets no answer from P's side channel",
+        "Compare the host and port that the router sends with what P advertises (VLLM_NIXL_SIDE_CHANNEL_HOST and "
+        "_PORT), and try it from D's host. Each request is failed after five seconds a rank.",
+    ),
+    _entry(
         "waiting",
         "",
         _T,

@@ -9,6 +9,9 @@ from pushscope.telemetry.diagnosis.case import Case, Rule, Severity, silence
 from pushscope.telemetry.diagnosis.model import Diagnosis, Evidence
 from pushscope.telemetry.transfer import Outcome, Rank, Stage, rank_name
 
+_NO_PROGRESS: Final[frozenset[type[ev.Event]]] = frozenset(
+    {ev.LeaseExtended, ev.LeaseSet, ev.WatchdogFired, ev.RequestPreempted}
+)
 _PREFILL_TIMES: Final = 10
 """A prefill that P has in its queue, or computes, may take so many times longer than a step of a transfer."""
 
@@ -16,7 +19,6 @@ _PREFILL_TIMES: Final = 10
 def engine_gone(case: Case) -> Diagnosis | None:
     """An engine took the transfer with it; or P was restarted since it heard of the request."""
     t = case.transfer
-    last = _last_seen(case)
     if t.outcome is Outcome.LOST:
         if case.d_waits:
             words = f"{t.error}; D has waited {case.since(t.since_ns)} since and is told nothing"
@@ -26,18 +28,16 @@ def engine_gone(case: Case) -> Diagnosis | None:
             words = f"{t.error}, and the transfer with it"
         severity = Severity.ERROR if case.d_waits else Severity.WARNING
         return case.found(
-            "engine_gone", f"{words}.", t.since_ns, *(last,) if last else (), severity=severity, certain=True
+            "engine_gone", f"{words}.", t.since_ns, _last_seen(case), severity=severity, certain=True
         )
-    heard = [e.t for kind in (ev.RegistrationDrained,) for _, e in case.d.all(kind)]
-    heard += [e.t for _, e in case.p.all(ev.RequestArrived)]
-    started_ns = case.p_engine.started_ns
-    if not case.d_waits or not heard or max(heard) >= started_ns or case.p.has(ev.SendFinished):
+    drained, started_ns = case.d.last(ev.RegistrationDrained), case.p_engine.started_ns
+    if drained is None or drained.t >= started_ns or not case.d_waits or t.p_request is not None:
         return None
     sentence = (
         f"P was restarted {case.since(started_ns)} ago, and what it knew of this request is gone with its old self; D "
         "waits on."
     )
-    return case.found("engine_gone", sentence, started_ns, *(last,) if last else (), certain=True)
+    return case.found("engine_gone", sentence, started_ns, _last_seen(case), certain=True)
 
 
 def watchdog(case: Case) -> Diagnosis | None:
@@ -61,15 +61,15 @@ def waiting(case: Case) -> Diagnosis | None:
     t = case.transfer
     if not (t.is_open or case.d_waits):
         return None
-    since_ns = max(t.since_ns, 0)
-    if case.age_ns(since_ns) < _patience_ns(case):
+    since_ns, moved = t.since_ns, _last_seen(case, but=_NO_PROGRESS)
+    if case.age_ns(since_ns) < _patience_ns(case) or (moved and not case.is_late(moved.t_ns)):
         return None
     sentence = f"{_what(case)} It has been so for {case.since(since_ns)}{silence(case)}."
     last = _last_seen(case)
     if last is not None:
         where = f" on {rank_name(last.rank)}" if last.rank else ""
         sentence += f" Last seen, {case.since(last.t_ns)} ago: {last.what}{where}."
-    return case.found("waiting", sentence, since_ns, *(last,) if last else ())
+    return case.found("waiting", sentence, since_ns, last)
 
 
 def _patience_ns(case: Case) -> int:
@@ -94,23 +94,24 @@ def _what(case: Case) -> str:
     return "D waits for its blocks."
 
 
-def _last_seen(case: Case) -> Evidence | None:
-    """The latest event of either side."""
-    seen: list[tuple[int, str, Rank, str]] = []
+def _last_seen(case: Case, but: frozenset[type[ev.Event]] = frozenset()) -> Evidence | None:
+    """The latest event of either side, of a kind that counts."""
+    last: tuple[int, str, str, Rank] | None = None
     for engine, facts in ((case.transfer.p_engine or "P", case.p), (case.transfer.d_engine or "D", case.d)):
-        for kind in facts.kinds():
+        for kind in facts.kinds() - but:
             # What P heard of D's request is P's word.
             whose = case.transfer.p_engine or "P" if kind is ev.RegistrationDrained else engine
-            seen += [(e.t, whose, rank, _words(kind)) for rank, e in facts.all(kind)]
-    if not seen:
+            for rank, e in facts.all(kind):
+                if last is None or (e.t, kind.__name__, whose, rank) > last:
+                    last = (e.t, kind.__name__, whose, rank)
+    if last is None:
         return None
-    t, engine, rank, what = max(seen)
-    return Evidence(t, engine, what, rank)
+    t, name, whose, rank = last
+    return Evidence(t, whose, _words(name), rank)
 
 
-def _words(kind: type[ev.Event]) -> str:
+def _words(name: str) -> str:
     """``RegistrationDrained`` as ``registration drained``."""
-    name = kind.__name__
     return "".join(f" {c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
 
 

@@ -28,7 +28,7 @@ def p_cannot_reach_d(case: Case) -> Diagnosis | None:
     since_ns, rank, first = failed[0]
     drained = next((e for r, e in case.d.all(ev.RegistrationDrained) if r == rank), None)
     host = drained.peer_host if drained else ""
-    code = _peculiar(case, first.error, host) or "reverse_handshake_failed"
+    code = _peculiar(case, first.error, host, at_p=True) or "reverse_handshake_failed"
     address = f"{host}:{drained.peer_port}, which D advertises" if drained else "D's side channel"
     ranks = ", ".join(rank_name(r) for _, r, _ in failed)
     sentence = (
@@ -51,7 +51,7 @@ def d_cannot_reach_p(case: Case) -> Diagnosis | None:
     first = min(failures, key=lambda e: (e.t, e.error_type, e.error))
     asked = case.d.first(ev.RegistrationStaged)
     host = asked.peer_host if asked else ""
-    code = _peculiar(case, first.error, host) or "handshake_failed"
+    code = _peculiar(case, first.error, host, at_p=False) or "handshake_failed"
     address = f"P at {host}:{asked.peer_port}" if asked else "P"
     what = "read" if case.pull else "register"
     sentence = (
@@ -64,6 +64,7 @@ def d_cannot_reach_p(case: Case) -> Diagnosis | None:
         first.t,
         case.d_saw(asked, f"registration staged for {host}:{asked.peer_port}") if asked else None,
         case.d_saw(first, f"handshake with P failed: {_named(first)}"),
+        certain=True,
     )
 
 
@@ -90,12 +91,21 @@ def first_handshake(case: Case) -> Diagnosis | None:
     )
 
 
-def _peculiar(case: Case, error: str, host: str) -> str:
+def _received(error: str, engine_id: str | None) -> bool:
+    """Whether the engine that answered, as far as the error was long enough to say, is this one."""
+    received = error.partition("received ")[2].rstrip(".')\"")
+    return bool(received and engine_id) and str(engine_id).startswith(received)
+
+
+def _peculiar(case: Case, error: str, host: str, *, at_p: bool) -> str:
     """The cause that an error's text, or what is known of the engines, gives away; empty if none."""
     mismatch = "engine ID mismatch" in error
     p, d = case.p_engine, case.d_engine
     one_host = bool(p.host) and p.host == d.host
-    if is_loopback(host) and (mismatch or not one_host):
+    spoke_to_itself = mismatch and _received(
+        error, case.transfer.p_engine if at_p else case.transfer.d_engine
+    )
+    if is_loopback(host) and (spoke_to_itself or not (mismatch or one_host)):
         return "loopback_side_channel"
     if "compatibility hash" in error:
         return "incompatible_engines"

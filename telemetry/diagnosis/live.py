@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from pushscope.telemetry.assembler import Assembler
@@ -25,6 +26,9 @@ MAX_ENDED: Final = 1_000
 _AGAIN_NS: Final = 1_000_000_000
 _OLDER: Final = 8
 """The words of a diagnosis stand until the wait is an eighth longer."""
+MAX_NEW: Final = 1_000
+MAX_AGAIN: Final = 200
+"""In one look so many transfers are diagnosed for the first time, and again: a look is short, whatever happens."""
 _NEAR_NS: Final = 120_000_000_000
 """Two legs of one request begin within this time."""
 _WORST_FIRST: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
@@ -72,14 +76,26 @@ class Diagnoses:
         floor_ns = int(self._thresholds.floor_s * 1e9)
         alone = _Alone(followed, self._assembler.recent)
         known: dict[tuple[object, ...], _Known] = {}
+        new: list[Transfer] = []
+        due: list[tuple[int, int, Transfer]] = []
         for t in followed:
             if t.outcome is Outcome.DELIVERED or (t.is_open and now_ns - t.since_ns < floor_ns):
                 continue
             identity = _identity(t)
             before = self._known.get(identity)
-            if before is None or before.transfer is not t or before.due_ns <= now_ns:
-                before = self._again(t, now_ns, alone, before)
+            if before is None:
+                new.append(t)
+                continue
             known[identity] = before
+            if before.transfer is not t:
+                due.append((0, len(due), t))  # something has happened to it
+            elif before.due_ns <= now_ns:
+                due.append((before.due_ns, len(due), t))
+        looked_before = bool(self._known)
+        for t in new[:MAX_NEW] if looked_before else new:
+            known[_identity(t)] = self._again(t, now_ns, alone, None)
+        for _, _, t in nsmallest(MAX_AGAIN, due):
+            known[_identity(t)] = self._again(t, now_ns, alone, known[_identity(t)])
         self._known = known
         found = [d for entry in known.values() for d in entry.found]
         found += [d for _, ended in self._ended for d in ended]

@@ -61,7 +61,7 @@ def without_prefill(case: Case) -> Diagnosis | None:
         case.d_saw(asked, _STAGED),
         heard,
         severity=case.grown(since_ns),
-        certain=drained is not None,
+        certain=case.certain and drained is not None,
     )
 
 
@@ -93,7 +93,7 @@ def ids_differ(case: Case) -> Diagnosis | None:
         first,
         second,
         severity=case.grown(since_ns),
-        certain=len(case.strangers) == 1,
+        certain=case.certain and len(case.strangers) == 1,
     )
 
 

@@ -48,6 +48,9 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """When what is wrong began (CLOCK_MONOTONIC nanoseconds)."""
     certain: bool = True
     remedy: str = ""
+    costs: tuple[tuple[str, int], ...] = ()
+    """Of an engine: the transfers, by base id and attempt, that failed of it or wait for what will not come; at most
+    a thousand."""
 
     @property
     def runbook(self) -> str:

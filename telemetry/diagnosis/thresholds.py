@@ -28,6 +28,16 @@ class Thresholds(msgspec.Struct, frozen=True):
     """A wait that an engine pays for with held blocks is late when this share of the lease is gone."""
     one_sided: float = 2.0
     """What is known of one side only has to wait so many times longer before it is named."""
+    stands_s: float = 30.0
+    """A fault of an engine that comes and goes (a failed handshake, an exception) stands for so long after the last."""
+    leftovers: float = 20.0
+    """So many entries that nobody waits for are called a pile."""
+    serial_share: float = 0.95
+    """The router is called serial when the prefill was there first in this share of transfers."""
+    busy_share: float = 0.7
+    """The writer thread is called busy when it works for this share of the time."""
+    slow_bytes_per_s: float = 12_500_000.0
+    """A link is called slow below this rate, whatever is usual: 100 Mbit/s. Set it to what yours should do."""
 
     def late_after_ns(self, usual_ns: int | None, *, one_sided: bool = False) -> int:
         """How long a stage may last, by its usual time (None: not known)."""

@@ -13,7 +13,9 @@ from pushscope.telemetry.half import Facts
 from pushscope.telemetry.transfer import Rank, Stage, rank_name
 
 NOT_POSTED: Final = frozenset({"transfer_setup_failed"})
-ON_ITS_WAY: Final = frozenset({"transfer_failed", "transfer_exception"})
+UNSURE: Final = "transfer_exception"
+"""The poll itself failed: the transfer may be as good as any."""
+ON_ITS_WAY: Final = frozenset({"transfer_failed", UNSURE})
 TELEMETRY: Final = "telemetry:"
 """How an error begins that was raised when NIXL was asked for its figures, after it was done."""
 _GOOD_ENDS: Final = frozenset({"finished_stopped", "finished_length_capped"})
@@ -48,8 +50,11 @@ def failed_on_its_way(case: Case) -> Diagnosis | None:
 
 def _failed(case: Case, code: str, kinds: frozenset[str], words: str) -> Diagnosis | None:
     failures = [f for f in _failures(case, kinds) if not f[1].error.startswith(TELEMETRY)]
-    if not failures or case.delivered or case.d.has(ev.DecodeScheduled):
+    if not failures or case.delivered or (case.d.has(ev.ReceiveDone, ev.ReceiveFinished) and not case.pull):
         return None
+    unsure = not case.pull and all(e.error_type == UNSURE for _, e in failures)
+    if unsure and not case.is_late(failures[0][1].t):
+        return None  # D may have it yet
     side, what = _who(case)
     first = failures[0][1]
     begun = len(_poster(case).all(ev.DescriptorsStarted))
@@ -60,7 +65,7 @@ def _failed(case: Case, code: str, kinds: frozenset[str], words: str) -> Diagnos
     )
     saw = case.d_saw if case.pull else case.p_saw
     evidence = [saw(e, f"{what} {words}: {_text(e)}", rank) for rank, e in failures]
-    return case.found(code, sentence, first.t, *evidence)
+    return case.found(code, sentence, first.t, *evidence, certain=case.certain and not unsure)
 
 
 def figures_missing(case: Case) -> Diagnosis | None:

@@ -106,8 +106,8 @@ def test_symlinks_for_the_type_checker_name_every_package():
 
 
 def test_no_file_grows_out_of_its_room():
-    """About 300 lines is a comfortable room; the vocabulary is a list and may be longer."""
+    """About 300 lines is a comfortable room; the vocabulary and the catalogue are lists and may be longer."""
     for package in PACKAGES:
         for path in files(package):
-            limit = 700 if path.name == "events.py" else 430
+            limit = 700 if path.name in ("events.py", "catalogue.py") else 430
             assert len(path.read_text().splitlines()) <= limit, path
