@@ -130,15 +130,15 @@ async def incomplete_params(ground: Ground) -> AsyncIterator[Made]:
 @fault(
     "late-decode",
     "lease_over_before_decode",
-    what="The decode leg is sent when P's lease on the blocks is over.",
+    what="The router sends P's leg, then D's, and D's when P's lease on the blocks is over.",
     undone="The prefill leg is sent again.",
     lease=True,
 )
 async def late_decode(ground: Ground) -> AsyncIterator[Made]:
     request = ground.request()
-    await request.prefill()
+    answer = await request.prefill()
     await asyncio.sleep(await request.lease_end() - now() + 0.5)
-    decode = request.decode()
+    decode = request.decode(params=answer.kv_transfer_params)
     yield Made(request.base_id, now())
     await request.prefill()
     await decode
