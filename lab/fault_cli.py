@@ -167,9 +167,9 @@ def _holder(path: Path) -> _Held | None:
 
 
 def _table() -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("fault", "what is done", "named", "rows", "undone"):
-        table.add_column(column, overflow="fold")
+    table = Table("fault", "what is done, and what it must be named", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.columns[0].no_wrap = True
     for each in FAULTS.values():
-        table.add_row(each.name, each.what, each.code, " ".join(CATALOGUE[each.code].rows), each.undone)
+        rows = " ".join(CATALOGUE[each.code].rows)
+        table.add_row(each.name, f"{each.what}\n[dim]→ {each.code}{rows and f' ({rows})'}[/]")
     return table

@@ -17,7 +17,7 @@ from pushscope.lab.load import LoadPlan, run_load
 
 _KNOWN: Final = 24
 """Transfers after which it is known what is usual between two engines."""
-_AWAKE_S, _ASLEEP_S = 0.05, 4.0
+_AWAKE_S, _ASLEEP_S = 0.5, 4.0
 
 
 async def write_stopped_by_decode(ground: Ground) -> tuple[Request, asyncio.Task[Answer]]:
@@ -73,7 +73,7 @@ async def prefill_stopped(ground: Ground) -> AsyncIterator[Made]:
 @fault(
     "decode-slowed",
     "slow_link",
-    what=f"D runs for {_AWAKE_S * 1e3:.0f} ms in every {_AWAKE_S + _ASLEEP_S:.0f} s (SIGSTOP and SIGCONT in turn) "
+    what=f"D runs for {_AWAKE_S * 1e3:.0f} ms in every {_AWAKE_S + _ASLEEP_S:.1f} s (SIGSTOP and SIGCONT in turn) "
     "while P writes to it.",
     undone="D is left to run.",
 )
