@@ -51,6 +51,8 @@ class Assembler:
         """When each engine was heard last."""
         self._raised: dict[str, tuple[int, str]] = {}
         """Engine -> (when, what) its connector raised on the engine's main thread, last."""
+        self._unplaced: dict[Identity, list[tuple[Rank, ev.WriterException]]] = {}
+        """What writer threads raised for requests of which nothing else was read yet; most are never followed."""
         self._gaps: dict[str, tuple[int, int]] = {}
         """Engine -> (when its recording was switched on again, when that was read)."""
         self._engines: dict[str, EngineFacts] = {}
@@ -151,10 +153,15 @@ class Assembler:
             self._pair_read(group, half)
 
     def _failed_on(self, identity: Identity, rank: Rank, event: ev.WriterException) -> None:
-        """The writer thread gave up what it did for a request: a fact of that one, if it is followed."""
-        if (group := self._group_of.get(identity)) and group.halves[identity].add(rank, event):
-            group.last_t = max(group.last_t, event.t)
-            group.transfers = None
+        """The writer thread gave up what it did for a request: a fact of that one, which may not be followed yet."""
+        if group := self._group_of.get(identity):
+            if group.halves[identity].add(rank, event):
+                group.last_t = max(group.last_t, event.t)
+                group.transfers = None
+            return
+        self._unplaced.setdefault(identity, []).append((rank, event))
+        if len(self._unplaced) > MAX_RECENT:
+            del self._unplaced[next(iter(self._unplaced))]
 
     def _begin(self, identity: Identity, event: ev.RequestEvent) -> Group | None:
         """The group of a half that is not followed yet, with that half; None if it comes too late to matter."""
@@ -178,6 +185,8 @@ class Assembler:
             group.before = {**group.before, base: earlier.attempt}
         group.halves[identity] = Half(*identity, base)
         self._group_of[identity] = group
+        for rank, raised in self._unplaced.pop(identity, ()):
+            self._failed_on(identity, rank, raised)
         return group
 
     def _pair_read(self, group: Group, half: Half) -> None:
@@ -230,6 +239,13 @@ class Assembler:
                         transfers[:index] + transfers[index + 1 :],
                     )
         return None
+
+    def fell_short_at_p(self, transfer: Transfer) -> bool:
+        """Whether P's lease ended, or something failed at P, in a transfer that is followed."""
+        identity = (transfer.p_engine or "", transfer.p_request or "")
+        group = self._group_of.get(identity)
+        half = group.halves.get(identity) if group else None
+        return half is not None and half.has(ev.LeaseExpired, ev.TransferFailed)
 
     def held_for_ended(self) -> dict[str, Held]:
         """Per D engine, what it still holds for requests that have ended, as it says again and again."""

@@ -111,6 +111,8 @@ def transfer_of(pair: Pair, engines: Engines, agents: Agents) -> Transfer | None
         since_ns=since,
         closed_ns=ended_t or None,
         waits="" if ended_t else who_waits(p, d, pull=pull, taken_by=pair.taken_by),
+        d_waits=_d_asks(d, d_state) and not d.has(ev.RequestEnded),
+        d_holds=_d_asks(d, d_state) and d.has(ev.RequestEnded),
         order="" if matched is None else "blocks first" if matched.blocks_first else "registration first",
         error=error,
         ranks_done=moved.ranks_done,
@@ -165,6 +167,13 @@ def _lease_until(p: Facts) -> int | None:
         return min(until.values())
     staged = p.first(ev.BlocksStaged)
     return staged.t + int(staged.lease_s * 1e9) if staged else None
+
+
+def _d_asks(d: Facts, d_state: EngineFacts) -> bool:
+    """Whether blocks that D has asked for are still to come, as far as D is seen and there."""
+    asked = d.has(ev.RegistrationStaged, ev.RegistrationHandedOff, ev.RegistrationSent, ev.ReadStaged)
+    has = d.has(ev.ReceiveFinished, ev.ReceiveFailed, ev.ReceiveDone, ev.DecodeScheduled)
+    return d_state.observed and d_state.alive and asked and not has
 
 
 def _is_transfer(p: Facts, d: Facts) -> bool:

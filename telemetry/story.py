@@ -20,7 +20,7 @@ import msgspec
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.newest import Newest
 from pushscope.telemetry.source import RingState
-from pushscope.telemetry.transfer import Outcome, Rank, Stage, Transfer
+from pushscope.telemetry.transfer import Rank, Transfer
 
 E = TypeVar("E", bound=ev.Event)
 
@@ -48,8 +48,6 @@ KEPT: Final[Mapping[type[ev.Event], int]] = {
 FLOOR_NS: Final = 30_000_000_000
 MAX_FLOORS: Final = 120
 MAX_ENDED: Final = 4096
-MAX_ABORTED: Final = 1024
-_D_ENDED: Final = "D ended the request"
 NO_TELEMETRY: Final = "telemetry:"
 """How the text of a failure begins that only says that NIXL's figures could not be had."""
 
@@ -193,14 +191,6 @@ class Ended(NamedTuple):
     base_id: str
 
 
-class Aborted(NamedTuple):
-    """A request that D ended while it waited for blocks."""
-
-    t_ns: int
-    request_id: str
-    num_blocks: int
-
-
 class EngineStory(msgspec.Struct, frozen=True, kw_only=True):
     """One engine: all its instances that are known, the older ones first."""
 
@@ -208,8 +198,6 @@ class EngineStory(msgspec.Struct, frozen=True, kw_only=True):
     instances: tuple[InstanceStory, ...]
     ended: tuple[Ended, ...] = ()
     """The newest of its transfers that were closed."""
-    aborted: tuple[Aborted, ...] = ()
-    """The newest requests that it ended while they waited for blocks."""
 
     @property
     def current(self) -> tuple[InstanceStory, ...]:
@@ -324,22 +312,12 @@ class _Memory:
         return cast("tuple[ev.EventsDropped, ...]", kept.all()) if kept else ()
 
 
-class _Gone:
-    """What is kept of the transfers of one engine that were closed."""
-
-    __slots__ = ("aborted", "ended")
-
-    def __init__(self) -> None:
-        self.ended: Newest[Ended] = Newest(MAX_ENDED, tuple)
-        self.aborted: Newest[Aborted] = Newest(MAX_ABORTED, tuple)
-
-
 class Stories:
     """Folds the events of all rings of a source; gives the story of every engine."""
 
     def __init__(self) -> None:
         self._memories: dict[str, _Memory] = {}
-        self._gone: dict[str, _Gone] = {}
+        self._ended: dict[str, Newest[Ended]] = {}
         self._rings: tuple[RingState, ...] = ()
 
     def rings(self, states: Iterable[RingState]) -> None:
@@ -349,8 +327,8 @@ class Stories:
         engines = {state.origin.engine_id for state in self._rings}
         for instance in self._memories.keys() - here:
             del self._memories[instance]
-        for engine in self._gone.keys() - engines:
-            del self._gone[engine]
+        for engine in self._ended.keys() - engines:
+            del self._ended[engine]
 
     def feed(self, origin: ev.Origin, event: ev.Event) -> None:
         """Fold one event in, whatever its order."""
@@ -367,10 +345,9 @@ class Stories:
     def closed(self, transfer: Transfer) -> None:
         """A transfer is over and will not be followed any more."""
         ended = Ended(transfer.closed_ns or transfer.since_ns, transfer.opened_ns, transfer.base_id)
-        for engine in {transfer.p_engine, transfer.d_engine} - {None}:
-            self._gone.setdefault(cast(str, engine), _Gone()).ended.add(ended)
-        if (aborted := aborted_in(transfer)) is not None:
-            self._gone[cast(str, transfer.d_engine)].aborted.add(aborted)
+        for engine in {transfer.p_engine, transfer.d_engine}:
+            if engine is not None:
+                self._ended.setdefault(engine, Newest(MAX_ENDED, tuple)).add(ended)
 
     def all(self) -> tuple[EngineStory, ...]:
         """Every engine of the rings that there are, the oldest first."""
@@ -379,33 +356,12 @@ class Stories:
         for state in sorted(self._rings, key=lambda s: (s.origin.anchor_monotonic_ns, s.origin.instance)):
             memory = self._memories.get(state.origin.instance, nothing)
             by_engine.setdefault(state.origin.engine_id, []).append(memory.story(state))
-        none = _Gone()
+        none: Newest[Ended] = Newest(1, tuple)
         return tuple(
             EngineStory(
                 engine_id=engine,
                 instances=tuple(instances),
-                ended=self._gone.get(engine, none).ended.all(),
-                aborted=self._gone.get(engine, none).aborted.all(),
+                ended=self._ended.get(engine, none).all(),
             )
             for engine, instances in by_engine.items()
         )
-
-
-def aborted_in(transfer: Transfer) -> Aborted | None:
-    """What D ended in a transfer while the blocks that it had registered were to be written; None if nothing."""
-    ended = transfer.outcome is Outcome.ABORTED or (
-        transfer.outcome is Outcome.LOST and _D_ENDED in transfer.error  # since P was gone
-    )
-    if (
-        not ended
-        or transfer.mode != "push"
-        or transfer.d_engine is None
-        or transfer.ranks_done >= max(1, transfer.ranks)
-        or all(stage.stage is not Stage.REGISTRATION for stage in transfer.stages)
-    ):
-        return None
-    return Aborted(
-        transfer.closed_ns or transfer.since_ns,
-        transfer.d_request or transfer.base_id,
-        transfer.num_blocks or 0,
-    )

@@ -151,6 +151,11 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     closed_ns: int | None = None
     waits: str = ""
     """Who waits for what, in words; empty if nobody does."""
+    d_waits: bool = False
+    """D is seen to have asked for the blocks, and has neither got them nor given up; whatever became of P's part."""
+    d_holds: bool = False
+    """D is seen to have ended the request with blocks allotted to it that nobody has filled: in push mode only P's
+    write frees them."""
     order: str = ""
     """``registration first`` (D was early), ``blocks first`` (P was early), or empty if not matched."""
     error: str = ""

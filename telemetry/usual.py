@@ -42,10 +42,10 @@ class Histogram:
             self._total = sum(self._counts.values())
 
     def percentile_ns(self) -> int | None:
-        """What 99 of 100 didn't exceed, rounded up to its bucket's end; None of too few."""
+        """What all but one in a hundred, and one at least, didn't exceed, up to its bucket's end; None of too few."""
         if self._total < ENOUGH:
             return None
-        left = self._total * PERCENT / 100
+        left = self._total - max(1.0, self._total * (100 - PERCENT) / 100)
         for bucket in sorted(self._counts):
             left -= self._counts[bucket]
             if left <= 0:

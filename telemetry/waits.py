@@ -10,6 +10,7 @@ from pushscope.telemetry.half import Facts
 from pushscope.telemetry.stages import is_pull
 from pushscope.telemetry.transfer import Stage, StageTime, rank_name
 
+QUEUED: Final = "D has the request queued"
 _ORDER: Final = tuple(Stage)
 _NEXT: Final = {
     Stage.RELAY: Stage.ALLOCATION,
@@ -63,8 +64,8 @@ def who_waits(p: Facts, d: Facts, *, pull: bool, taken_by: int = 0) -> str:
         if not d.has(ev.RequestArrived):
             return waits
         if p.has(ev.LeaseExpired):
-            return "D has the request queued, P has released its blocks"
-        return f"{waits}, D has the request queued"
+            return f"{QUEUED}, P has released its blocks"
+        return f"{waits}, {QUEUED}"
     return ""
 
 

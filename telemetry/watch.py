@@ -114,8 +114,8 @@ class Watcher:
         return max((self._processes[origin.instance].lost_ns for origin in rings), default=0)
 
     def _closed(self, transfer: Transfer) -> None:
-        self.usual.learn(transfer)
         self._diagnoses.closed(transfer, self._now_ns)
+        self.usual.learn(transfer)
         if transfer.outcome is Outcome.DELIVERED:
             self._delivered.append(transfer.closed_ns or 0)
         self.stories.closed(transfer)

@@ -10,8 +10,9 @@ from pushscope.telemetry import events as ev
 from pushscope.telemetry import units
 from pushscope.telemetry.diagnosis.model import Diagnosis, Severity
 from pushscope.telemetry.diagnosis.scene import Scene, counted, evidence, found, where
-from pushscope.telemetry.story import MAX_ENDED, Aborted, EngineStory, InstanceStory, aborted_in
-from pushscope.telemetry.transfer import Outcome, Stage
+from pushscope.telemetry.story import MAX_ENDED, EngineStory, InstanceStory
+from pushscope.telemetry.transfer import Outcome, Stage, Transfer
+from pushscope.telemetry.waits import QUEUED
 
 SPAN_NS: Final = 15_000_000_000
 """A pile is what was there for so long a time in which the engine took steps. Also what was open when a reader
@@ -56,43 +57,41 @@ def _lately(instance: InstanceStory) -> tuple[ev.Tables, ...]:
 def pinned_blocks(scene: Scene) -> Iterator[Diagnosis]:
     """B1: requests that D ended while it waited for P's push: only that push would free their blocks."""
     for story in scene.stories.values():
-        pinned = _pinned(scene, story)
+        mine = [
+            t
+            for t in scene.with_engine(story.engine_id)
+            if t.d_engine == story.engine_id and t.mode == "push"
+        ]
+        pinned = sorted((t for t in mine if t.d_holds and scene.late(_ended(t))), key=_ended)
         if not pinned:
             continue
-        name, first = scene.name(story.engine_id), pinned[0]
-        blocks = counted(sum(a.num_blocks for a in pinned), "block")
+        queued = [t for t in mine if QUEUED in t.waits and scene.late(t.since_ns)]
+        name, since_ns = scene.name(story.engine_id), _ended(pinned[0])
+        blocks = counted(sum(t.num_blocks or 0 for t in pinned), "block")
+        short = (
+            f"; meanwhile {counted(len(queued), 'request')} queued at {name} can't get any" if queued else ""
+        )
         yield found(
             "aborted_requests_pin_blocks",
             story.engine_id,
             f"{blocks} of {name}'s KV cache are held by {counted(len(pinned), 'request')} that ended before P's push "
-            f"came, the first {scene.ago(first.t_ns)}: vLLM frees them when the push comes, and not otherwise.",
-            # Memory, no request: and P may still be computing.
-            severity=Severity.WARNING,
-            since_ns=first.t_ns,
+            f"came, the first {scene.ago(since_ns)}: vLLM frees them when the push comes, and not otherwise{short}.",
+            # They cost memory; somebody hangs of it only when that runs short.
+            severity=Severity.WARNING
+            if queued or len(pinned) >= scene.thresholds.leftovers
+            else Severity.INFO,
+            since_ns=since_ns,
             certain=not story.lost,
+            costs=queued,
             seen=[
-                evidence(story, None, a.t_ns, f"{a.request_id} ended, waiting for {a.num_blocks} blocks")
-                for a in pinned[:5]
+                evidence(story, None, _ended(t), f"{t.d_request} ended, waiting for {t.num_blocks} blocks")
+                for t in pinned[:5]
             ],
         )
 
 
-def _pinned(scene: Scene, story: EngineStory) -> list[Aborted]:
-    """The oldest first. No more than D's workers still have entries for."""
-    followed = [
-        a
-        for t in scene.with_engine(story.engine_id)
-        if t.d_engine == story.engine_id and (a := aborted_in(t))
-    ]
-    aborted = sorted(
-        a for a in {*followed, *story.aborted} if a.t_ns >= story.started_ns and scene.late(a.t_ns)
-    )
-    sizes = [size for i in story.workers if (size := i.last(ev.Tables)) is not None]
-    if not aborted or not story.alive:
-        return []
-    if not sizes or min(size.t for size in sizes) < aborted[0].t_ns:
-        return aborted
-    return aborted[: max(size.receiving for size in sizes)]
+def _ended(transfer: Transfer) -> int:
+    return transfer.closed_ns or transfer.since_ns
 
 
 def notify_only_entries(scene: Scene) -> Iterator[Diagnosis]:

@@ -1,7 +1,7 @@
 """What is wrong now, with every transfer that is followed: each diagnosed when it may be late, and again when due.
 
-With ten thousand transfers open most are not late, and of the late ones most have not changed: what was found for
-them stands until they change, or have become so much older that its words would be wrong.
+With ten thousand transfers open most are not late. What was found for those that are stands for a second, and where
+there are very many for longer: those wait their turn.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from heapq import nsmallest
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from pushscope.telemetry.assembler import Assembler
@@ -24,8 +25,6 @@ SHOWN_NS: Final = 30_000_000_000
 """What was wrong with a transfer that is over is told for so long."""
 MAX_ENDED: Final = 1_000
 _AGAIN_NS: Final = 1_000_000_000
-_OLDER: Final = 8
-"""The words of a diagnosis stand until the wait is an eighth longer."""
 MAX_NEW: Final = 1_000
 MAX_AGAIN: Final = 200
 """In one look so many transfers are diagnosed for the first time, and again: a look is short, whatever happens."""
@@ -79,7 +78,7 @@ class Diagnoses:
         new: list[Transfer] = []
         due: list[tuple[int, int, Transfer]] = []
         for t in followed:
-            if t.outcome is Outcome.DELIVERED or (t.is_open and now_ns - t.since_ns < floor_ns):
+            if t.outcome is Outcome.DELIVERED or (t.is_open and not _may_be_late(t, now_ns, floor_ns)):
                 continue
             identity = _identity(t)
             before = self._known.get(identity)
@@ -97,17 +96,16 @@ class Diagnoses:
         for _, _, t in nsmallest(MAX_AGAIN, due):
             known[_identity(t)] = self._again(t, now_ns, alone, known[_identity(t)])
         self._known = known
-        found = [d for entry in known.values() for d in entry.found]
-        found += [d for _, ended in self._ended for d in ended]
-        return tuple(sorted(found, key=_worst_first))
+        return _worst_first(
+            [*(entry.found for entry in known.values()), *(found for _, found in self._ended)]
+        )
 
     def _again(self, t: Transfer, now_ns: int, alone: _Alone, before: _Known | None) -> _Known:
         strangers = alone.strangers_of(t)
         if not strangers and before is not None and t.is_open:
             # P's leg may have been closed by now, long after its lease.
             strangers = tuple(s for s in before.strangers if s.outcome is Outcome.EXPIRED)
-        due_ns = now_ns + max(_AGAIN_NS, (now_ns - t.since_ns) // _OLDER)
-        return _Known(t, due_ns, strangers, self._look(t, now_ns, strangers))
+        return _Known(t, now_ns + _AGAIN_NS, strangers, self._look(t, now_ns, strangers))
 
     def _look(self, t: Transfer, now_ns: int, strangers: tuple[Transfer, ...]) -> tuple[Diagnosis, ...]:
         sides = self._assembler.sides_of(t)
@@ -139,6 +137,7 @@ class Diagnoses:
             and (t.exposed_ns or 0) < self._thresholds.floor_s * 1e9
             and (t.num_bytes is not None or len(t.sides) < 2)
             and (t.descriptors or 0) < MANY
+            and not self._assembler.fell_short_at_p(t)
         )
 
 
@@ -179,5 +178,16 @@ def _identity(t: Transfer) -> tuple[object, ...]:
     return t.d_engine, t.d_request, t.p_engine, t.p_request, t.attempt
 
 
-def _worst_first(d: Diagnosis) -> tuple[int, int, str, int, str]:
-    return _WORST_FIRST.index(d.severity), d.since_ns, d.subject, d.attempt, d.code
+def _may_be_late(t: Transfer, now_ns: int, floor_ns: int) -> bool:
+    lease_is_over = t.lease_until_ns is not None and t.lease_until_ns <= now_ns
+    return now_ns - t.since_ns >= floor_ns or lease_is_over or bool(t.error)
+
+
+def _worst_first(of_each: Iterable[tuple[Diagnosis, ...]]) -> tuple[Diagnosis, ...]:
+    """By severity, then by the age of the transfer's cause; of one transfer the cause stays first."""
+    ranked = [
+        ((_WORST_FIRST.index(d.severity), found[0].since_ns, d.subject, d.attempt, place), d)
+        for found in of_each
+        for place, d in enumerate(found)
+    ]
+    return tuple(d for _, d in sorted(ranked, key=itemgetter(0)))

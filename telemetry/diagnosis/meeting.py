@@ -188,6 +188,14 @@ def registration_lost(case: Case) -> Diagnosis | None:
         sent[(e.peer_pp, e.peer_tp)] = min(e.t, sent.get((e.peer_pp, e.peer_tp), e.t))
     drained = {rank for rank, _ in case.d.all(ev.RegistrationDrained)}
     failed = {(e.peer_pp, e.peer_tp): (rank, e) for rank, e in case.d.all(ev.RegistrationFailed) if e.to_rank}
+    if not sent and not drained and (raised := case.d.first(ev.WriterException)):
+        sentence = (
+            f"D's push writer failed on the registration ({raised.error}) and went on without it: P has never heard of "
+            f"it, and D has waited {case.since(asked.t if asked else raised.t)}."
+        )
+        return case.found(
+            "registration_lost", sentence, raised.t, case.d_saw(raised, f"{raised.where} raised")
+        )
     unsent = {rank: f for rank, f in failed.items() if rank not in sent and rank not in drained}
     if unsent:
         since_ns = min(e.t for _, e in unsent.values())
@@ -230,7 +238,7 @@ def registration_lost(case: Case) -> Diagnosis | None:
         since_ns,
         *evidence,
         severity=case.grown(since_ns),
-        certain=restarted,
+        certain=case.certain and restarted,
     )
 
 

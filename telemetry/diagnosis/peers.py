@@ -58,7 +58,7 @@ def _failing(scene: Scene) -> Iterator[_Failing]:
 def _diagnosis(scene: Scene, f: _Failing, code: str, sentence: str, *, certain: bool = True) -> Diagnosis:
     """What a failed handshake tells: the cause, how often, since when, and whom it costs."""
     failures = f.peer.failures
-    costs = hanging(scene.between(f.story.engine_id, f.peer.engine))
+    costs = scene.hurt(scene.between(f.story.engine_id, f.peer.engine))
     return found(
         code,
         f.story.engine_id,

@@ -129,7 +129,8 @@ def engines_gone(scene: Scene) -> Iterator[Diagnosis]:
 
 
 def _lost_with(scene: Scene, story: EngineStory) -> list[Transfer]:
-    return [t for t in scene.with_engine(story.engine_id) if t.outcome is Outcome.LOST]
+    """Transfers that ended with it, and not only because D had given them up before."""
+    return [t for t in scene.with_engine(story.engine_id) if t.outcome is Outcome.LOST and not t.d_holds]
 
 
 def _shaking_hands(scene: Scene, story: EngineStory, last_ns: int) -> str:

@@ -49,6 +49,14 @@ class Scene(NamedTuple):
         """Whether what began then has lasted longer than the floor."""
         return self.now_ns - t_ns >= self.thresholds.late_after_ns(None)
 
+    def hurt(self, transfers: Iterable[Transfer]) -> list[Transfer]:
+        """Those whose request waits for blocks, or failed just now for want of them."""
+        return [
+            t
+            for t in transfers
+            if t.is_open or t.d_waits or (t.outcome is Outcome.FAILED and self.stands(t.closed_ns or 0))
+        ]
+
     @property
     def alive(self) -> Iterable[tuple[EngineStory, InstanceStory]]:
         """Each instance that is there, with its engine."""
@@ -70,8 +78,8 @@ EngineRule = Callable[[Scene], Iterable[Diagnosis]]
 
 
 def hanging(transfers: Iterable[Transfer]) -> list[Transfer]:
-    """Those whose request has no blocks, and nobody has ended it."""
-    return [t for t in transfers if t.is_open or t.outcome in (Outcome.LOST, Outcome.FAILED)]
+    """Those whose request waits for blocks."""
+    return [t for t in transfers if t.is_open or t.d_waits]
 
 
 def victims(transfers: Sequence[Transfer]) -> str:

@@ -27,6 +27,7 @@ from .scenario import (
     ms,
     only,
     origin,
+    reading,
     until,
 )
 
@@ -66,6 +67,10 @@ def diagnosed(
         watcher.source = ListSource([Reading(t, 0, rings, events)])
         watcher.poll()
         begin = t
+    return looked_at(watcher, now, thresholds)
+
+
+def looked_at(watcher: Watcher, now: float, thresholds: Thresholds = DEFAULT) -> tuple[Diagnosis, ...]:
     return diagnose_engines(
         watcher.stories.all(),
         watcher.snapshot().engines,
@@ -338,29 +343,54 @@ def ended(base: str, t: float) -> Said:
 
 def test_aborted_requests_hold_blocks():
     said = [*waiting("a"), *waiting("b", 10), *ended("a", 3 * S), *ended("b", 4 * S)]
-    d = one(diagnosed([*said, *sizes(D_WORKER, 9, receiving=2)], 10 * S), "aborted_requests_pin_blocks")
-    assert (d.severity, d.subject, d.since_ns) == (Severity.WARNING, D_ENGINE, ms(3 * S))
+    d = one(diagnosed(said, 10 * S), "aborted_requests_pin_blocks")
+    assert (d.severity, d.subject, d.since_ns) == (Severity.INFO, D_ENGINE, ms(3 * S))
     assert d.sentence == (
         "8 blocks of D1's KV cache are held by 2 requests that ended before P's push came, the first 7.00 s ago: vLLM "
         "frees them when the push comes, and not otherwise."
     )
 
 
-def test_they_are_still_known_when_the_transfers_are_long_forgotten():
-    said = [*waiting("a"), *ended("a", 3 * S), *sizes(D_WORKER, 3600, receiving=1)]
-    others = [x for n in range(600) for x in delivered(f"o{n}", 100 * S + n * 5 * S)]
-    d = one(diagnosed([*said, *others], 3600 * S), "aborted_requests_pin_blocks")
+def test_many_of_them_are_a_warning():
+    said = [x for n in range(25) for x in (*waiting(f"a{n}", n), *ended(f"a{n}", 3 * S))]
+    assert one(diagnosed(said, 10 * S), "aborted_requests_pin_blocks").severity is Severity.WARNING
+
+
+def test_and_so_is_one_if_a_request_cannot_get_blocks_meanwhile():
+    queued: Said = [
+        *unclaimed("q", 5 * S),
+        (D_SCHEDULER, ev.RequestArrived(ms(5 * S), "q-bbbbbbbb", "decode", P_ENGINE)),
+    ]
+    d = one(diagnosed([*waiting("a"), *ended("a", 3 * S), *queued], 10 * S), "aborted_requests_pin_blocks")
+    assert d.severity is Severity.WARNING
+    assert d.sentence.endswith("meanwhile 1 request queued at D1 can't get any.")
+    assert d.costs == (("q", 1),)
+
+
+def test_they_are_known_for_as_long_as_d_says_so():
+    said = [*waiting("a"), *ended("a", 3 * S)]
+    others = [x for n in range(120) for x in delivered(f"o{n}", 100 * S + n * 5 * S)]
+    again = [(o, e) for o, e in said if o is D_SCHEDULER]
+    watcher = Watcher(ListSource())
+    for t in range(0, 700, 10):
+        new = [(o, e) for o, e in (*said, *others) if ms((t - 10) * S) < e.t <= ms(t * S)]
+        watcher.source = ListSource([reading(new + again, t * S)])
+        watcher.poll()
+    d = one(looked_at(watcher, 690 * S), "aborted_requests_pin_blocks")
     assert d.sentence.startswith("4 blocks of D1's KV cache are held by 1 request")
 
 
 def test_a_late_push_frees_them():
-    said = [
-        *waiting("a"),
-        *ended("a", 3 * S),
-        *sizes(D_WORKER, 9, receiving=1),
-        (D_WORKER, ev.Tables(ms(10 * S))),
-    ]
+    said: Said = [*waiting("a"), *ended("a", 3 * S)]
+    said.append((D_SCHEDULER, ev.ReceiveFinished(ms(9 * S), "a-bbbbbbbb")))
+    assert codes(diagnosed(said, 8 * S)) == ["aborted_requests_pin_blocks"]
     assert codes(diagnosed(said, 11 * S)) == []
+
+
+def test_those_whose_write_failed_hold_blocks_too():
+    failed = ev.TransferFailed(ms(100), "cmpl-w-aaaaaaaa", 1, "transfer_failed", "NIXL reports ERR")
+    said = [*matched(), (P_WORKER, failed), *ended("cmpl-w", 3 * S)]
+    assert codes(diagnosed(said, 10 * S)) == ["aborted_requests_pin_blocks"]
 
 
 def test_a_restart_of_d_frees_them():
@@ -452,11 +482,13 @@ def test_registrations_that_requests_wait_for_are_no_pile():
 def test_those_whose_decode_leg_has_ended_are():
     said = [x for n in range(50) for x in waiting(f"w{n}", n)]
     said += [x for n in range(50) for x in ended(f"w{n}", 2 * S)]
-    found = diagnosed([*said, *sizes(P_WORKER, 60, unmatched_registrations=50), *sizes(D_WORKER, 60)], 60 * S)
-    assert "P1 (tp0) keeps 50 registrations" in one(found, "stale_registrations_pile_up").sentence
+    said += sizes(P_WORKER, 60, unmatched_registrations=50)
+    held, pile = diagnosed(said, 60 * S)
+    assert (held.code, pile.code) == ("aborted_requests_pin_blocks", "stale_registrations_pile_up")
+    assert "P1 (tp0) keeps 50 registrations" in pile.sentence
     origins = (*ORIGINS, again(P_SCHEDULER, 61 * S), again(P_WORKER, 61 * S))
-    said += [*sizes(P_WORKER, 60, unmatched_registrations=50), *sizes(D_WORKER, 60)]
-    assert codes(diagnosed(said, 70 * S, origins, gone=ORIGINS[:2])) == [], "a restart of P ends it"
+    found = codes(diagnosed(said, 70 * S, origins, gone=ORIGINS[:2]))
+    assert "stale_registrations_pile_up" not in found, "a restart of P ends it"
 
 
 def test_events_that_were_lost_lower_certainty():

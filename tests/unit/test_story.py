@@ -15,11 +15,9 @@ from pushscope.telemetry.story import (
     EngineStory,
     Heartbeats,
     Stories,
-    aborted_in,
     is_loopback,
     successor_of,
 )
-from pushscope.telemetry.transfer import Outcome
 
 from .scenario import (
     D_ENGINE,
@@ -105,9 +103,6 @@ def test_the_story_does_not_depend_on_order_or_repetition(seed: random.Random, m
 @settings(max_examples=20, deadline=None)
 def test_nor_on_which_transfers_were_closed_first(seed: random.Random):
     said = [event for n in range(6) for event in until(delivered(f"r{n}", n), ev.BlocksStaged)]
-    said += [
-        (D_SCHEDULER, ev.RequestEnded(ms(50 + n), f"r{n}-bbbbbbbb", "finished_aborted")) for n in range(4)
-    ]
     transfers = assembled(said).open_transfers()
 
     def closed(order) -> tuple[EngineStory, ...]:
@@ -119,8 +114,6 @@ def test_nor_on_which_transfers_were_closed_first(seed: random.Random):
 
     d, p = closed(transfers)
     assert len(p.ended) == len(d.ended) == 6
-    assert [a.num_blocks for a in d.aborted] == [4] * 4
-    assert p.aborted == ()
     seed.shuffle(transfers)
     assert closed(transfers) == (d, p)
 
@@ -241,43 +234,6 @@ def test_ranks_and_who_is_alive():
     (story,) = stories.all()
     assert [(i.rank, i.alive) for i in story.instances] == [(None, True), ((0, 0), False)]
     assert (story.alive, story.lost, story.side) == (False, 3, "P")
-
-
-# -- what D ended -------------------------------------------------------------------------------------
-
-
-def waiting_at_d() -> Said:
-    return until(delivered(), ev.BlocksStaged)
-
-
-def test_ended_while_registered_is_aborted_with_its_blocks():
-    said = [*waiting_at_d(), (D_SCHEDULER, ev.RequestEnded(ms(500), "cmpl-r-bbbbbbbb", "finished_aborted"))]
-    (t,) = assembled(said).open_transfers()
-    found = aborted_in(t)
-    assert found is not None
-    assert (found.t_ns, found.request_id, found.num_blocks) == (ms(500), "cmpl-r-bbbbbbbb", 4)
-
-
-def test_also_when_p_had_gone():
-    said = [*waiting_at_d(), (D_SCHEDULER, ev.RequestEnded(ms(500), "cmpl-r-bbbbbbbb", "finished_aborted"))]
-    (t,) = assembled(said, gone=(P_ENGINE,)).open_transfers()
-    assert t.outcome is Outcome.LOST
-    assert aborted_in(t) is not None
-
-
-def test_ended_before_it_registered_or_after_it_came_holds_nothing():
-    arrived: Said = [
-        (D_SCHEDULER, ev.RequestArrived(ms(1), "cmpl-r-bbbbbbbb", "decode", P_ENGINE)),
-        *[(o, e) for o, e in waiting_at_d() if o is P_SCHEDULER],
-        (P_SCHEDULER, ev.BlocksStaged(ms(20), "cmpl-r-aaaaaaaa", 4, 100, 30.0)),
-        (D_SCHEDULER, ev.RequestEnded(ms(500), "cmpl-r-bbbbbbbb", "finished_aborted")),
-    ]
-    whole = [(o, e) for o, e in delivered() if not isinstance(e, ev.DecodeScheduled)]
-    whole.append((D_SCHEDULER, ev.RequestEnded(ms(500), "cmpl-r-bbbbbbbb", "finished_aborted")))
-    for said in (arrived, whole):
-        (t,) = assembled(said).open_transfers()
-        assert t.outcome is Outcome.ABORTED
-        assert aborted_in(t) is None
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "0.0.0.0", "::1", "[::1]", "::"])

@@ -32,6 +32,11 @@ class WorldSource:
         self._rings.close()
 
 
+def of_transfers(snapshot: Snapshot) -> list[Diagnosis]:
+    """What is wrong with transfers; engines have tests of their own."""
+    return [found for found in snapshot.diagnoses if found.attempt]
+
+
 @dataclass
 class Lookout:
     """Looks after every turn of a world."""
@@ -44,14 +49,14 @@ class Lookout:
     def look(self) -> Snapshot:
         self.watcher.poll()
         snapshot = self.watcher.snapshot()
-        for found in snapshot.diagnoses:
+        for found in of_transfers(snapshot):
             self.first.setdefault(found.code, (self.world.clock.ns, found))
         return snapshot
 
     @property
     def now(self) -> list[str]:
         """The codes of what is wrong now, worst first, each once."""
-        return list(dict.fromkeys(found.code for found in self.look().diagnoses))
+        return list(dict.fromkeys(found.code for found in of_transfers(self.look())))
 
     @property
     def errors(self) -> list[Diagnosis]:

@@ -232,7 +232,7 @@ def test_aborted_requests_hold_d_s_blocks_until_the_push_comes(tmp_path: Path):
         w.pass_time(2)
         w.pass_time(2)
         d = onlooker.only("aborted_requests_pin_blocks")
-        assert (d.subject, d.severity) == ("engine-D", Severity.WARNING)
+        assert (d.subject, d.severity) == ("engine-D", Severity.INFO)
         assert d.sentence.startswith("12 blocks of D1's KV cache are held by 3 requests")
         for n in range(3):
             w.prefill(f"cmpl-{n}-0-11111111", 100)
