@@ -56,6 +56,8 @@ class Diagnoses:
         self._thresholds = thresholds
         self._last_loss = last_loss
         self._known: dict[tuple[object, ...], _Known] = {}
+        self._looked_before = False
+        """Somebody who looks only once is told everything."""
         self._ended: deque[tuple[int, tuple[Diagnosis, ...]]] = deque(maxlen=MAX_ENDED)
         """(until when it is told, what was wrong) of transfers that were closed."""
 
@@ -90,12 +92,11 @@ class Diagnoses:
                 due.append((0, len(due), t))  # something has happened to it
             elif before.due_ns <= now_ns:
                 due.append((before.due_ns, len(due), t))
-        looked_before = bool(self._known)
-        for t in new[:MAX_NEW] if looked_before else new:
+        for t in new[:MAX_NEW] if self._looked_before else new:
             known[_identity(t)] = self._again(t, now_ns, alone, None)
         for _, _, t in nsmallest(MAX_AGAIN, due):
             known[_identity(t)] = self._again(t, now_ns, alone, known[_identity(t)])
-        self._known = known
+        self._known, self._looked_before = known, True
         return _worst_first(
             [*(entry.found for entry in known.values()), *(found for _, found in self._ended)]
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 
 import pytest
 from bench.__main__ import MISUSED, main
@@ -158,7 +159,7 @@ def test_submitted_traffic_is_in_flight():
     from pushscope.telemetry.watch import Watcher
 
     traffic = Traffic()
-    traffic.give(stream(20, 1_000_000_000_000, 100.0, moments=SUBMITTED))
+    traffic.give(stream(20, time.monotonic_ns(), 100.0, moments=SUBMITTED))
     watcher = Watcher(traffic)
     watcher.run_to_end()
     assert len(watcher.snapshot().in_flight) == 20

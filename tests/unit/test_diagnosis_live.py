@@ -107,11 +107,11 @@ def test_healthy_traffic_is_left_alone():
 def test_many_that_are_late_at_once_are_named_in_a_few_looks(monkeypatch):
     monkeypatch.setattr(live, "MAX_NEW", 10)
     monkeypatch.setattr(live, "MAX_AGAIN", 10)
-    first = registers(d="cmpl-first-bbbbbbbb", tokens=0)
     crowd = [each for n in range(30) for each in registers(5 * S, d=f"cmpl-{n}-bbbbbbbb", tokens=n)]
-    steps = stepping(30)
-    found = followed((first + steps, 4), (crowd, 9), ([], 9.5), ([], 10))
-    assert [len(each) for each in found] == [1, 11, 21, 31]
+    at_once = followed((crowd + stepping(9), 9))
+    assert [len(each) for each in at_once] == [30], "who looks only once is told everything"
+    found = followed(([], 4), (crowd + stepping(9), 9), ([], 9.5), ([], 10))
+    assert [len(each) for each in found] == [0, 10, 20, 30]
 
 
 def test_events_that_were_lost_make_it_less_certain():
