@@ -93,7 +93,9 @@ async def make(fault: Fault, directory: Path, sight: Sight) -> Row:
 
 def _with(row: Row, seen: Seen | None, cleared_s: float | None, error: str = "") -> Row:
     """The row with what was seen."""
-    row = msgspec.structs.replace(row, cleared_s=None if cleared_s is None else round(cleared_s, 2), error=error)
+    row = msgspec.structs.replace(
+        row, cleared_s=None if cleared_s is None else round(cleared_s, 2), error=error
+    )
     if seen is None:
         return row
     row = msgspec.structs.replace(row, besides=seen.besides)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator
 from typing import Final
@@ -98,6 +99,29 @@ async def retry_pending(ground: Ground) -> AsyncIterator[Made]:
 
 
 @fault(
+    "shared-id",
+    "concurrent_requests_share_id",
+    what="Two requests with different prompts are sent at once under one id; D is stopped, so that both last.",
+    undone="D goes on (SIGCONT); both are answered.",
+)
+async def shared_id(ground: Ground) -> AsyncIterator[Made]:
+    first = ground.request(LONG)
+    second = first.with_prompt_of(LONG)
+    answers = [first.decode()]
+    await first.registered()
+    answers.append(second.decode())
+    await second.registered(attempt=2)
+    ground.signal("decode", signal.SIGSTOP)
+    try:
+        await first.prefill()
+        await second.prefill()
+        yield Made(first.base_id, now())
+    finally:
+        ground.signal("decode", signal.SIGCONT)
+    await asyncio.gather(*answers)
+
+
+@fault(
     "full-hit",
     "full_hit_held_until_lease",
     what="D needs nothing of P: with prompt_logprobs it has to compute the whole prompt itself.",
@@ -131,6 +155,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     abort_prefilling,
     abort_in_flight,
     retry_pending,
+    shared_id,
     full_hit,
     different_prompts,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 from pushscope.lab.control import Changes
@@ -157,21 +158,43 @@ async def blocked_handshakes(ground: Ground) -> AsyncIterator[Made]:
     prefill_tp=2,
 )
 async def post_fails(ground: Ground) -> AsyncIterator[Made]:
-    port = ground.engine("prefill").side_channel_port
-    engine = await ground.sight.engine("prefill", port)
-    worker = max((p for p in engine.processes if p.connector_role == "worker"), key=lambda p: p.rank)
-    switch = post_fails_switch(faults_dir(ground.directory), worker.pid)
-    switch.parent.mkdir(exist_ok=True)
-    switch.touch()
-    try:
+    async with _post_fails(ground):
         request = ground.request()
         start = now()
         request.decode()
         await request.prefill()
         yield Made(request.base_id, start)
+    await ground.cure("decode")
+
+
+@fault(
+    "failed-push-kept",
+    "heartbeats_keep_failed_push",
+    what="NIXL refuses to post, and D, which a serial router told P's request id, renews P's lease again and again.",
+    undone="The lab lets NIXL post again; D is started again, which waits for ever.",
+)
+async def failed_push_kept(ground: Ground) -> AsyncIterator[Made]:
+    async with _post_fails(ground):
+        request = ground.request()
+        answer = await request.prefill()
+        start = now()
+        request.decode(params=answer.kv_transfer_params)
+        yield Made(request.base_id, start)
+    await ground.cure("decode")
+
+
+@asynccontextmanager
+async def _post_fails(ground: Ground) -> AsyncIterator[None]:
+    """Within the block NIXL refuses to post on the last rank of P."""
+    engine = await ground.sight.engine("prefill", ground.engine("prefill").side_channel_port)
+    worker = max((p for p in engine.processes if p.connector_role == "worker"), key=lambda p: p.rank)
+    switch = post_fails_switch(faults_dir(ground.directory), worker.pid)
+    switch.parent.mkdir(exist_ok=True)
+    switch.touch()
+    try:
+        yield
     finally:
         switch.unlink()
-    await ground.cure("decode")
 
 
 FAULTS: Final[tuple[Fault, ...]] = (
@@ -183,5 +206,6 @@ FAULTS: Final[tuple[Fault, ...]] = (
     small_cache,
     dead_listener,
     blocked_handshakes,
+    failed_push_kept,
     post_fails,
 )

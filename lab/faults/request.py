@@ -92,9 +92,11 @@ class Request:
         """Wait until P has posted a WRITE."""
         return await self._sight.transfer(self.base_id, lambda t: _has(t, Stage.WIRE), "a WRITE posted")
 
-    async def lease_end(self) -> float:
-        """Wait until P holds the blocks; the time.monotonic() at which its lease ends."""
-        held = await self._sight.transfer(self.base_id, lambda t: t.lease_until_ns is not None, "blocks at P")
+    async def lease_end(self, choice: int | None = None) -> float:
+        """Wait until P holds the blocks (of one choice, of a request with n > 1); the time.monotonic() at which
+        its lease ends."""
+        base_id = self.base_id if choice is None else f"{choice}_{self.base_id}"
+        held = await self._sight.transfer(base_id, lambda t: t.lease_until_ns is not None, "blocks at P")
         return (held.lease_until_ns or 0) / 1e9
 
     def _send(self, leg: Leg, body: Mapping[str, Any]) -> asyncio.Task[Answer]:

@@ -76,7 +76,7 @@ async def _claim(request: Request, lease_end: float) -> None:
         await request.decode()
 
 
-def _misdirected(name: str, code: str, what: str, wrong: Callable[[], Mapping[str, Any]]) -> Fault:
+def _misdirected(name: str, code: str, what: str, wrong: Callable[[Ground], Mapping[str, Any]]) -> Fault:
     """A fault in what the decode leg is told of P, whom D must not know yet."""
 
     @fault(name, code, what=what, undone="The decode leg is sent again, as it should be.")
@@ -84,7 +84,7 @@ def _misdirected(name: str, code: str, what: str, wrong: Callable[[], Mapping[st
         await ground.restart("decode")
         request = ground.request()
         start = now()
-        request.decode(params=dict(wrong()))
+        request.decode(params=dict(wrong(ground)))
         await request.prefill()
         lease_end = await request.lease_end()
         yield Made(request.base_id, start)
@@ -97,19 +97,30 @@ wrong_host = _misdirected(
     "wrong-host",
     "handshake_failed",
     "The decode leg names a side-channel host that is not P's, and nobody answers there.",
-    lambda: {"remote_host": _NOWHERE},
+    lambda _: {"remote_host": _NOWHERE},
 )
 wrong_port = _misdirected(
     "wrong-port",
     "handshake_failed",
     "The decode leg names a side-channel port at which nobody listens.",
-    lambda: {"remote_port": free_ports()},
+    lambda _: {"remote_port": free_ports()},
 )
 wrong_engine_id = _misdirected(
     "wrong-engine-id",
     "engine_id_mismatch",
     "The decode leg names an engine id that P does not have.",
-    lambda: {"remote_engine_id": str(uuid.uuid4())},
+    lambda _: {"remote_engine_id": str(uuid.uuid4())},
+)
+
+
+own_side_channel = _misdirected(
+    "own-side-channel",
+    "loopback_side_channel",
+    "The decode leg names localhost with D's own side-channel port: D shakes hands with itself.",
+    lambda ground: {
+        "remote_host": "localhost",
+        "remote_port": ground.engine("decode").side_channel_port,
+    },
 )
 
 
@@ -158,6 +169,20 @@ async def serial_router(ground: Ground) -> AsyncIterator[Made]:
     await run_load(plan, DirectTarget(*urls, order="both"))
 
 
+@fault(
+    "siblings",
+    "siblings_unclaimed",
+    what="The router passes n = 2 to P, whose two choices nobody asks for by their ids.",
+    undone="P's lease ends by itself.",
+    lease=True,
+)
+async def siblings(ground: Ground) -> AsyncIterator[Made]:
+    request = ground.request()
+    await request.prefill(n=2, temperature=1, top_k=1)
+    lease_end = await request.lease_end(choice=1)
+    yield Made(request.base_id, (now() + lease_end) / 2)
+
+
 FAULTS: Final[tuple[Fault, ...]] = (
     lost_prefill,
     lost_decode,
@@ -165,6 +190,8 @@ FAULTS: Final[tuple[Fault, ...]] = (
     wrong_host,
     wrong_port,
     wrong_engine_id,
+    own_side_channel,
+    siblings,
     incomplete_params,
     late_decode,
     serial_router,

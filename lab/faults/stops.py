@@ -51,6 +51,42 @@ async def decode_stopped(ground: Ground) -> AsyncIterator[Made]:
 
 
 @fault(
+    "stop-outlasts-lease",
+    "lease_ended_during_write",
+    what="D is stopped (SIGSTOP) while P writes to it, for longer than P's lease.",
+    undone="D goes on (SIGCONT); its answer may be wrong.",
+    lease=True,
+)
+async def stop_outlasts_lease(ground: Ground) -> AsyncIterator[Made]:
+    request, decode = await write_stopped_by_decode(ground)
+    try:
+        yield Made(request.base_id, await request.lease_end())
+    finally:
+        ground.signal("decode", signal.SIGCONT)
+    await decode
+
+
+@fault(
+    "reverse-handshake",
+    "reverse_handshake_failed",
+    what="D registers with a P that does not know it, and is stopped (SIGSTOP) before P shakes hands with it.",
+    undone="D is started again, which would wait for ever.",
+)
+async def reverse_handshake(ground: Ground) -> AsyncIterator[Made]:
+    await ground.restart("decode")
+    request = ground.request()
+    request.decode()
+    await request.registered()
+    ground.signal("decode", signal.SIGSTOP)
+    try:
+        await request.prefill()
+        yield Made(request.base_id, now())
+    finally:
+        ground.signal("decode", signal.SIGCONT)
+    await ground.cure("decode")
+
+
+@fault(
     "prefill-stopped",
     "waiting",
     what="P is stopped (SIGSTOP) while it computes a prompt that D has registered for.",
@@ -101,4 +137,10 @@ async def _slow(ground: Ground) -> None:
         ground.signal("decode", signal.SIGSTOP)
 
 
-FAULTS: Final[tuple[Fault, ...]] = (decode_stopped, prefill_stopped, decode_slowed)
+FAULTS: Final[tuple[Fault, ...]] = (
+    decode_stopped,
+    stop_outlasts_lease,
+    reverse_handshake,
+    prefill_stopped,
+    decode_slowed,
+)

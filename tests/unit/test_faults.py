@@ -169,9 +169,12 @@ def test_an_engine_that_is_to_end_is_no_error(tmp_path):
 
 
 def test_an_order_for_nobody_is_answered_with_a_sentence(tmp_path):
-    with Control(FakeDeployment(), tmp_path) as control, served(control):
-        with pytest.raises(OrderError, match="Expected one of P1, found 'P7'"):
-            give(running_lab(tmp_path).control, Order("kill", "P7"))
+    with (
+        Control(FakeDeployment(), tmp_path) as control,
+        served(control),
+        pytest.raises(OrderError, match="Expected one of P1, found 'P7'"),
+    ):
+        give(running_lab(tmp_path).control, Order("kill", "P7"))
 
 
 def test_a_lab_that_takes_no_orders_is_told_of():
@@ -234,6 +237,9 @@ def test_an_order_survives_the_way():
 def test_the_connector_knows_nothing_of_faults():
     root = Path(__file__).parents[2]
     found = subprocess.run(
-        ["grep", "-rlE", "pushscope.lab|LAB_FAULT", str(root / "connector")], capture_output=True, text=True, check=False
+        ["grep", "-rlE", "pushscope.lab|LAB_FAULT", str(root / "connector")],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert found.stdout == ""
