@@ -14,7 +14,7 @@ from pushscope.lab.faults.folder import faults_dir
 from pushscope.lab.faults.ground import Ground, Side, now
 from pushscope.lab.faults.queue import busy_decode
 
-_SMALL_CACHE: Final = 4 << 20
+_SMALL_CACHE: Final = 2 << 20
 """Bytes: about 2,000 tokens of the tiny model."""
 
 
@@ -99,7 +99,7 @@ async def queue_outlasts_lease(ground: Ground) -> AsyncIterator[Made]:
     lease=True,
 )
 async def small_cache(ground: Ground) -> AsyncIterator[Made]:
-    small = Changes(kv_cache_bytes=_SMALL_CACHE, max_model_len=2000, args=("--no-enable-prefix-caching",))
+    small = Changes(kv_cache_bytes=_SMALL_CACHE, max_model_len=1900, args=("--no-enable-prefix-caching",))
     await ground.restart("decode", changes=small)
     await ground.learn()
     first = ground.request(1500)
