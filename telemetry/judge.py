@@ -87,6 +87,7 @@ def transfer_of(pair: Pair, engines: Engines, agents: Agents) -> Transfer | None
         outcome, ended_t = Outcome.LOST, ended_t or _last_t(p_half, d_half)
     stage, since = (None, ended_t) if ended_t else present_stage(stages) or (None, _last_t(p_half, d_half))
     staged, scheduled = p.first(ev.BlocksStaged), d.first(ev.DecodeScheduled)
+    arrived = d.first(ev.RequestArrived)
     registered, wanted = d.first(ev.RegistrationStaged), d.first(ev.ReadStaged)
     pull = is_pull(d) or "pull" in (p_state.mode, d_state.mode)
     matched = p.first(ev.Matched)
@@ -111,6 +112,7 @@ def transfer_of(pair: Pair, engines: Engines, agents: Agents) -> Transfer | None
         since_ns=since,
         closed_ns=ended_t or None,
         waits="" if ended_t else who_waits(p, d, pull=pull, taken_by=pair.taken_by),
+        late_decode=arrived.t > staged.t if arrived and staged else None,
         d_waits=_d_asks(d, d_state) and not d.has(ev.RequestEnded),
         d_holds=_d_asks(d, d_state) and d.has(ev.RequestEnded),
         order="" if matched is None else "blocks first" if matched.blocks_first else "registration first",

@@ -151,6 +151,8 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     closed_ns: int | None = None
     waits: str = ""
     """Who waits for what, in words; empty if nobody does."""
+    late_decode: bool | None = None
+    """Whether D had the request only when P had the blocks finished; None if one of the two was not seen."""
     d_waits: bool = False
     """D is seen to have asked for the blocks, and has neither got them nor given up; whatever became of P's part."""
     d_holds: bool = False

@@ -17,7 +17,7 @@ MANY: Final = 10
 """No judgement on fewer transfers."""
 LATEST: Final = 20
 """What is usual now is what the latest of a pair show."""
-WORTH_NS: Final = 10_000_000
+WORTH_NS: Final = 2_000_000
 """A prefill that waits less for its registration loses nothing by a router that sends one leg after the other."""
 WINDOW_NS: Final = 10_000_000_000
 LARGE_BYTES: Final = 1 << 20
@@ -54,10 +54,13 @@ def _median(values: Iterable[int]) -> int:
 
 
 def serial_routers(scene: Scene) -> Iterator[Diagnosis]:
-    """F1: the registration always comes when the prefill is done, so that push overlaps nothing."""
+    """F1: D has the request only when P is done with it, so that push overlaps nothing.
+
+    That the registration comes late is not enough: D may have had the request in time, and been busy.
+    """
     matched = (t for t in chain(scene.followed, scene.closed) if t.order)
     for (p, d), latest in _by_pair(scene, matched).items():
-        late = [t for t in latest if t.order == "blocks first"]
+        late = [t for t in latest if t.order == "blocks first" and t.late_decode is not False]
         waits = [_longest(t, Stage.RENDEZVOUS) for t in late]
         if (
             len(latest) < MANY
@@ -66,13 +69,22 @@ def serial_routers(scene: Scene) -> Iterator[Diagnosis]:
             or not scene.stands(latest[0].opened_ns)
         ):
             continue
+        seen = all(t.late_decode for t in late)
+        of_d, wait = scene.name(d), units.duration(_median(waits) / 1e9)
+        if seen:
+            why = f"{of_d} had the request only then: the router sends the decode leg when the prefill leg is done"
+        else:
+            why = (
+                f"either the router waits for the prefill leg, or {of_d}, which is not observed, admits late"
+            )
         yield found(
             "serial_router",
             p,
-            f"{scene.name(d)}'s registration came after {scene.name(p)}'s finished prefill in {len(late)} of the last "
-            f"{len(latest)} transfers, by {units.duration(_median(waits) / 1e9)} (median): the router sends the decode "
-            f"leg when the prefill leg is done, or {scene.name(d)} admits late. Push overlaps nothing then.",
+            f"{of_d}'s registration came after {scene.name(p)}'s finished prefill in {len(late)} of the last "
+            f"{len(latest)} transfers, by {wait} (median); {why}. Push overlaps nothing then.",
+            severity=Severity.WARNING if seen else Severity.INFO,
             since_ns=latest[-1].opened_ns,
+            certain=seen,
         )
 
 

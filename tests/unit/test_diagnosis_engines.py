@@ -835,8 +835,35 @@ def test_a_serial_router():
     said = [x for n in range(20) for x in late_by(f"r{n}", n * 100, 20 + n)]
     d = one(diagnosed(said, 3 * S), "serial_router")
     assert (d.severity, d.subject) == (Severity.WARNING, P_ENGINE)
-    assert "D1's registration came after P1's finished prefill in 20 of the last 20 transfers" in d.sentence
+    assert (
+        "D1's registration came after P1's finished prefill in 20 of the last 20 transfers, by 4"
+        in d.sentence
+    )
+    assert "D1 had the request only then" in d.sentence
     assert codes(diagnosed(said, 60 * S)) == [], "nothing moves any more"
+
+
+def test_a_registration_that_is_late_as_d_was_busy():
+    """D had the request when P had: the router is not to blame."""
+    in_time = {f"r{n}-bbbbbbbb": ms(n * 100 + 1) for n in range(20)}
+    said = [
+        (
+            o,
+            msgspec.structs.replace(e, t=in_time[e.request_id])
+            if isinstance(e, ev.RequestArrived) and o is D_SCHEDULER
+            else e,
+        )
+        for n in range(20)
+        for o, e in late_by(f"r{n}", n * 100, 40)
+    ]
+    assert codes(diagnosed(said, 3 * S)) == []
+
+
+def test_p_alone_cannot_tell_a_serial_router_from_a_busy_d():
+    said = only([x for n in range(20) for x in late_by(f"r{n}", n * 100, 40)], *ORIGINS[:2])
+    d = one(diagnosed(said, 3 * S, ORIGINS[:2]), "serial_router")
+    assert (d.severity, d.certain) == (Severity.INFO, False)
+    assert "which is not observed, admits late" in d.sentence
 
 
 def test_a_router_that_sends_both_at_once():
