@@ -14,8 +14,13 @@ import msgspec
 import typer
 from rich.console import Console
 
+from pushscope.lab.control import Control, OrderError
 from pushscope.lab.deployment import Deployment
 from pushscope.lab.display import LoadDisplay, StartDisplay
+from pushscope.lab.engine.broken_nixl import FAULTS
+from pushscope.lab.fault_cli import fault
+from pushscope.lab.faults.folder import faults_dir
+from pushscope.lab.faults.sight import NotSeenError
 from pushscope.lab.folders import LAB_DIR, lab_dir
 from pushscope.lab.legs import ORDERS, DirectTarget, Order
 from pushscope.lab.load import LoadPlan, ServerTarget, Target, run_load
@@ -104,6 +109,9 @@ def up(
         bool,
         typer.Option("--keep-going", help="When an engine ends by itself, say so and keep the others up."),
     ] = False,
+    lease: Annotated[
+        float | None, typer.Option(min=1.0, help="Seconds that P keeps blocks for D (default: vLLM's 30).")
+    ] = None,
     engine_arg: Annotated[
         list[str] | None, typer.Option(help="Argument for every engine, as --engine-arg=--max-num-seqs=8.")
     ] = None,
@@ -113,6 +121,7 @@ def up(
         check_block_size(block_size)
         if instrument:
             check_connector(connector)
+    directory = directory or lab_dir()
     specs = prefill_decode(
         prefill,
         decode,
@@ -121,11 +130,13 @@ def up(
         instrumented=instrument,
         multiprocessing=True if multiprocessing else None,
         args=tuple(engine_arg or ()),
+        extra_config={} if lease is None else {"kv_lease_duration": lease},
+        env={FAULTS: str(faults_dir(directory))},
     )
     ranks = {"prefill": prefill_tp or tensor_parallel, "decode": decode_tp or tensor_parallel}
     specs = [replace(spec, tensor_parallel_size=ranks[str(spec.role)]) for spec in specs]
     plan = LabPlan(
-        directory=directory or lab_dir(),
+        directory=directory,
         specs=specs,
         model=model,
         launch="plain" if plain else "forked",
@@ -144,11 +155,12 @@ def up(
             exit_on_sigterm(),
             StartDisplay(console) as display,
             lab(plan, on_progress=display) as deployment,
+            Control(deployment, directory) as control,
         ):
             display.finish()
             started = True
             _say_ready(console, deployment)
-            watch_until_interrupted(deployment, on_ended=say if keep_going else None)
+            watch_until_interrupted(deployment, on_ended=say if keep_going else None, control=control)
     except (KeyboardInterrupt, SystemExit) as end:
         console.print("The lab is down." if started else "The lab was not started; nothing is left running.")
         raise typer.Exit(0 if started else interrupted_status(end)) from None
@@ -296,9 +308,21 @@ def _clear_errors() -> Iterator[None]:
     """Errors that a user can do something about: their sentence, and exit status 2."""
     try:
         yield
-    except (ValueError, OSError, ImportError, StartError, LabError, NoLabError) as error:
+    except (
+        ValueError,
+        OSError,
+        ImportError,
+        StartError,
+        LabError,
+        NoLabError,
+        OrderError,
+        NotSeenError,
+    ) as error:
         sentence = str(error)
         if isinstance(error, OSError) and error.filename is not None:  # one that the system made
             sentence = f"Cannot use {error.filename}: {error.strerror}."
         _errors.print(sentence, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None
+
+
+app.command()(_clear_errors()(fault))

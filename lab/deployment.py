@@ -204,12 +204,12 @@ class Deployment:
                 stop_groups([process.pid], grace_s=self._stop_grace_s)
                 process.alive()
 
-    def restart(self, name: str) -> None:
+    def restart(self, name: str, spec: EngineSpec | None = None) -> None:
         """End an engine or the router if it still runs, start it again on the same ports, and wait until it
         is ready.
 
         An engine gets a new engine id. The router learns a prefill engine's id only once: restart it too
-        after that.
+        after that. ``spec`` is how the engine is to be this time; the next restart is by its own again.
         """
         process = self._get(name).process
         stop_groups([process.pid], grace_s=self._stop_grace_s, leaders_first=True)
@@ -219,7 +219,7 @@ class Deployment:
         if name == ROUTER:
             self._start_router()
         else:
-            self._start_engine(name, time.monotonic())
+            self._start_engine(name, time.monotonic(), spec)
         self._wait_ready([name])
 
     # Steps
@@ -239,8 +239,8 @@ class Deployment:
             env["PUSHSCOPE_DIR"] = str(self.ring_dir)
         return env
 
-    def _start_engine(self, name: str, began: float) -> None:
-        spec = self.specs[name]
+    def _start_engine(self, name: str, began: float, spec: EngineSpec | None = None) -> None:
+        spec = spec or self.specs[name]
         log = self._new_log(name)
         process = self._launcher.start(spec.arguments(self.model), self._environment(spec.environment()), log)
         self._started(_Running(name, spec.url, log, process, began))

@@ -38,18 +38,30 @@ class LabState(msgspec.Struct, frozen=True):
     log_dir: str
     ring_dir: str | None
     """Where the engines were told to record; None: the default."""
+    control: str | None = None
+    """The socket on which the lab takes orders; None: it takes none."""
 
     def urls(self, role: Role) -> list[str]:
         """The URLs of the engines of a role."""
         return [engine.url for engine in self.engines if engine.role == role]
+
+    def first(self, role: Role) -> EngineState:
+        """The first engine of a role.
+
+        Raises NoLabError if there is none.
+        """
+        for engine in self.engines:
+            if engine.role == role:
+                return engine
+        raise NoLabError(f"Expected the running lab to have a {role} engine, found none.")
 
 
 class NoLabError(RuntimeError):
     """No lab runs, or not one that can be used."""
 
 
-def lab_state(deployment: Deployment) -> LabState:
-    """The state of a deployment that is up, run by this process."""
+def lab_state(deployment: Deployment, control: Path | None = None) -> LabState:
+    """The state of a deployment that is up, run by this process, which takes orders at ``control``."""
     engines = [
         EngineState(
             name=spec.name,
@@ -72,6 +84,7 @@ def lab_state(deployment: Deployment) -> LabState:
         model=str(deployment.model),
         log_dir=str(deployment.log_dir),
         ring_dir=str(deployment.ring_dir) if deployment.ring_dir else None,
+        control=str(control) if control else None,
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from pushscope.lab.control import Control
 from pushscope.lab.deployment import Deployment
 from pushscope.lab.launch import Launcher, LaunchMode, Zygote
 from pushscope.lab.model import is_model, make_model
@@ -123,15 +124,20 @@ def _make_model(model: Path, on_progress: OnProgress) -> None:
     on_progress(Progress("model", "ready", time.monotonic() - began))
 
 
-def watch_until_interrupted(deployment: Deployment, *, on_ended: Callable[[str], None] | None = None) -> None:
-    """Sleep until Ctrl-C or SIGTERM.
+def watch_until_interrupted(
+    deployment: Deployment,
+    *,
+    on_ended: Callable[[str], None] | None = None,
+    control: Control | None = None,
+) -> None:
+    """Sleep until Ctrl-C or SIGTERM, and do what ``control`` is asked for.
 
     Raises LabError when an engine or the router ends by itself; with ``on_ended``, which is given a sentence
-    about each, only when no engine is left.
+    about each, only when no engine is left. One that ends by order of ``control`` is meant to.
     """
     told: set[str] = set()
     while True:
-        dead = deployment.dead()
+        dead = [name for name in deployment.dead() if control is None or name not in control.meant_to_end]
         if dead and (on_ended is None or set(deployment.specs) <= set(dead)):
             logs = ", ".join(str(deployment.log(name)) for name in dead)
             raise LabError(
@@ -141,4 +147,7 @@ def watch_until_interrupted(deployment: Deployment, *, on_ended: Callable[[str],
             if on_ended is not None and name not in told:
                 told.add(name)
                 on_ended(f"{name} has ended (its log: {deployment.log(name)}); the others stay up.")
-        time.sleep(_WATCH_EVERY_S)
+        if control is None:
+            time.sleep(_WATCH_EVERY_S)
+        else:
+            control.serve(_WATCH_EVERY_S)

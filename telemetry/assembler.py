@@ -358,8 +358,9 @@ class Assembler:
         d_final = d is not None and d.has(ev.DecodeScheduled, ev.ReceiveFailed, ev.RequestEnded)
         d_final = d_final or d_identity in group.reopened
         if transfer.outcome is Outcome.LOST:
-            p_final = p_final or not self._is_there(transfer.p_engine, p)
-            d_final = d_final or not self._is_there(transfer.d_engine, d)
+            # What a survivor has never had it doesn't wait for.
+            p_final = p_final or p is None or not self._is_there(transfer.p_engine, p)
+            d_final = d_final or d is None or not self._is_there(transfer.d_engine, d)
         return p_final and d_final
 
     def _is_there(self, engine_id: str | None, half: Half | None) -> bool:

@@ -15,14 +15,13 @@ tensor parallelism).
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterable, Mapping
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
+from functools import partial
 from types import ModuleType
 from typing import Any
+
+from pushscope.lab.engine.nixl_api import when_nixl_loads
 
 NIXL_POLL_US = "PUSHSCOPE_LAB_NIXL_POLL_US"
 NO_PIN = "PUSHSCOPE_LAB_NO_PIN"
@@ -35,7 +34,7 @@ ALL_CURES: Mapping[str, str] = {NIXL_POLL_US: "1000", NO_PIN: "1", QUEUE_SLEEP_U
 def apply(environ: Mapping[str, str]) -> None:
     """Apply the cures that ``environ`` asks for to this process. Call it before vLLM or NIXL are imported."""
     if delay := environ.get(NIXL_POLL_US):
-        sys.meta_path.insert(0, _NixlApiFinder(int(delay)))
+        when_nixl_loads(partial(_set_poll, int(delay)))
     if environ.get(NO_PIN) == "1" and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity = _leave_affinity
     if delay := environ.get(QUEUE_SLEEP_US):
@@ -47,37 +46,11 @@ def _leave_affinity(pid: int, mask: Iterable[int], /) -> None:
     """Stands in for ``os.sched_setaffinity`` and leaves the process where the kernel puts it."""
 
 
-class _NixlApiFinder(MetaPathFinder):
-    """Lets ``nixl_cu12._api`` (or another flavour) load as ever, then gives its agent config a poll
-    time-out."""
+def _set_poll(delay_us: int, module: ModuleType) -> None:
+    """Give NIXL's agent config a poll time-out, whatever ``nixl_agent`` asks for."""
+    base: Any = module.nixlBind.nixlAgentConfig
 
-    def __init__(self, delay_us: int) -> None:
-        self._delay_us = delay_us
+    def set_attribute(config: object, name: str, value: object) -> None:
+        base.__setattr__(config, name, delay_us if name == "pthrDelay" else value)
 
-    def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
-        if not (fullname.startswith("nixl_cu") and fullname.endswith("._api")):
-            return None
-        sys.meta_path.remove(self)
-        spec = find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _NixlApiLoader(spec.loader, self._delay_us)
-        return spec
-
-
-class _NixlApiLoader(Loader):
-    def __init__(self, inner: Loader, delay_us: int) -> None:
-        self._inner = inner
-        self._delay_us = delay_us
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._inner.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._inner.exec_module(module)
-        delay_us = self._delay_us
-        base: Any = module.nixlBind.nixlAgentConfig
-
-        def set_attribute(config: object, name: str, value: object) -> None:
-            base.__setattr__(config, name, delay_us if name == "pthrDelay" else value)
-
-        module.nixlBind.nixlAgentConfig = type("nixlAgentConfig", (base,), {"__setattr__": set_attribute})
+    module.nixlBind.nixlAgentConfig = type("nixlAgentConfig", (base,), {"__setattr__": set_attribute})

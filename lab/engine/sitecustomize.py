@@ -2,6 +2,7 @@
 
 import os
 
-from pushscope.lab.engine.cures import apply
+from pushscope.lab.engine import broken_nixl, cures
 
-apply(os.environ)
+cures.apply(os.environ)
+broken_nixl.apply()

@@ -80,7 +80,9 @@ def _patience_ns(case: Case) -> int:
     if staged is not None and not case.p.has(ev.Matched) and not case.d_waits:
         return max(late_ns, int(case.thresholds.lease_share * staged.lease_s * 1e9))
     computing = case.p.has(ev.RequestArrived) and not case.p.has(ev.BlocksStaged, ev.PrefillNotProcessed)
-    return _PREFILL_TIMES * late_ns if computing else late_ns
+    heard_ns = case.p_engine.heard_ns
+    silent = bool(heard_ns) and case.age_ns(heard_ns) >= late_ns  # an engine at work is heard once a second
+    return _PREFILL_TIMES * late_ns if computing and not silent else late_ns
 
 
 def _what(case: Case) -> str:

@@ -300,7 +300,11 @@ def share_an_id(case: Case) -> Diagnosis | None:
 def unclaimed(case: Case) -> Diagnosis | None:
     """P holds, or held for a whole lease, blocks that no decode has asked for."""
     staged = case.p.first(ev.BlocksStaged)
-    if staged is None or case.strangers or case.transfer.d_request is not None or case.p.has(ev.Matched):
+    if staged is None or case.strangers or case.p.has(ev.Matched):
+        return None
+    ended = case.d.first(ev.RequestEnded)
+    never_asked = ended is not None and not case.d.has(*_ASKED, ev.NothingToReceive)
+    if case.transfer.d_request is not None and not never_asked:
         return None
     expired = case.p.first(ev.LeaseExpired)
     if not expired and (
@@ -315,13 +319,15 @@ def unclaimed(case: Case) -> Diagnosis | None:
     )
     choice = _CHOICE.match(case.transfer.base_id)
     which = f", choice {choice[1]} of a request with n > 1" if choice else ""
-    sentence = f"P {held}{which}, and no decode has claimed them."
+    why = f": D's request ended ({ended.status}) before it asked for them" if ended else ""
+    sentence = f"P {held}{which}, and no decode has claimed them{why}."
     return case.found(
         "siblings_unclaimed" if choice else "prefill_unclaimed",
         sentence,
         staged.t,
         case.p_saw(staged, "blocks staged"),
         case.p_saw(expired, "lease ended, blocks released") if expired else None,
+        case.d_saw(ended, f"request ended: {ended.status}") if ended else None,
     )
 
 
@@ -351,6 +357,14 @@ def full_hit(case: Case) -> Diagnosis | None:
 # -- what the rules ask ---------------------------------------------------------------------------------
 
 _STAGED: Final = "registration staged"
+_ASKED: Final = (
+    ev.RegistrationStaged,
+    ev.RegistrationHandedOff,
+    ev.RegistrationSent,
+    ev.RegistrationDrained,
+    ev.ReadStaged,
+    ev.ReadHandedOff,
+)
 _P_GAVE_UP: Final = (ev.LeaseExpired, ev.SendFinished, ev.PrefillNotProcessed)
 
 

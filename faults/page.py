@@ -1,0 +1,65 @@
+"""A run as a page for people."""
+
+from __future__ import annotations
+
+from faults.result import WITHIN_LEASE_S, WITHIN_S, Result, Row
+from pushscope.lab.faults.table import FAULTS
+from pushscope.telemetry.diagnosis.catalogue import CATALOGUE
+
+_HEAD = """\
+<!-- Written by `make faults`; what it says comes from faults.json and faults/page.py. -->
+# Faults made on real engines
+
+Each was made with `pushscope lab fault NAME` in a lab of real vLLM engines with NIXL between them, a lease of
+{lease:g} s, and without anything else being sent. *Named* is the time from the fault until the expected cause was
+named, or from the end of the lease (of its half, where nobody claims a prefill) if one must run out first; less
+than none is before that. *Cleared* is the time from the end of the undoing until that cause, and every other of
+severity error, was named no more: what was wrong with a transfer that is over is told for half a minute. *Besides*
+are other causes of severity error that were named by then.
+
+{held} of {count} were named in time ({within:g} s, {within_lease:g} s after a lease) and cleared by themselves.
+
+{machine}
+"""
+_COLUMNS = ("row", "fault", "how it is made", "named", "s", "cleared s", "besides")
+
+
+def page_of(result: Result) -> str:
+    """Markdown, all of it from the result and the descriptions of faults and causes."""
+    head = _HEAD.format(
+        lease=result.lease_s,
+        held=sum(row.held for row in result.rows),
+        count=len(result.rows),
+        within=WITHIN_S,
+        within_lease=WITHIN_LEASE_S,
+        machine=result.machine.line(),
+    )
+    lines = [_line(_COLUMNS), _line(["---"] * len(_COLUMNS)), *(_line(_cells(row)) for row in result.rows)]
+    said = [f"* `{row.fault}`: {row.sentence}" for row in result.rows if row.sentence]
+    undone = [f"* `{row.fault}`: {FAULTS[row.fault].undone}" for row in result.rows]
+    sections = [head + "\n" + "\n".join(lines), "## What it said\n\n" + "\n".join(said)]
+    sections.append("## How each is undone\n\n" + "\n".join(undone))
+    return "\n\n".join(sections) + "\n"
+
+
+def _cells(row: Row) -> list[str]:
+    fault = FAULTS[row.fault]
+    named = (
+        f"`{row.code}`"
+        if row.named_s is not None
+        else f"NOT `{row.code}`" + (f": {row.error}" if row.error else "")
+    )
+    after = "" if row.named_s is None else f"{row.named_s:.1f}" + (" after the lease" if row.lease else "")
+    return [
+        " ".join(CATALOGUE[row.code].rows) or "–",
+        f"`{row.fault}`",
+        fault.what,
+        named,
+        after,
+        "never" if row.cleared_s is None else f"{row.cleared_s:.1f}",
+        " ".join(f"`{code}`" for code in sorted(row.besides)),
+    ]
+
+
+def _line(cells: list[str] | tuple[str, ...]) -> str:
+    return "| " + " | ".join(cells) + " |"

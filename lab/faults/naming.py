@@ -1,0 +1,61 @@
+"""Whether and when a fault is named, and that nothing is left of it when it is undone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pushscope.lab.faults.fault import Fault, Made
+from pushscope.lab.faults.sight import Sight
+from pushscope.telemetry.diagnosis.model import Diagnosis, Severity
+from pushscope.telemetry.snapshot import Snapshot
+
+_EVERY_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was named of a fault, how many seconds after it could have been (less than none: before that)."""
+
+    diagnosis: Diagnosis | None
+    """None: it was not named as it must be."""
+    after_s: float
+    besides: tuple[str, ...]
+    """What else was named by then: causes of severity error, and of any if nothing was named as it must be."""
+
+
+async def named(
+    sight: Sight, fault: Fault, made: Made, timeout_s: float, enough: Callable[[], bool] = lambda: False
+) -> Seen:
+    """Look until the fault is named as it must be, ``timeout_s`` have gone by since it could be, or it is
+    ``enough``."""
+    while True:
+        snapshot = sight.look()
+        after_s = time.monotonic() - made.nameable_from
+        for diagnosis in snapshot.diagnoses:
+            if diagnosis.code == fault.code:
+                return Seen(diagnosis, after_s, tuple(sorted(errors(snapshot) - {fault.code})))
+        if after_s > timeout_s or enough():
+            return Seen(None, after_s, tuple(sorted({d.code for d in snapshot.diagnoses})))
+        await asyncio.sleep(_EVERY_S)
+
+
+async def cleared(sight: Sight, fault: Fault, timeout_s: float) -> float | None:
+    """Look until neither that cause nor any of severity error is named: after how many seconds; None if not within
+    ``timeout_s``."""
+    start = time.monotonic()
+    while True:
+        snapshot = sight.look()
+        after_s = time.monotonic() - start
+        if not errors(snapshot) and all(d.code != fault.code for d in snapshot.diagnoses):
+            return after_s
+        if after_s > timeout_s:
+            return None
+        await asyncio.sleep(_EVERY_S)
+
+
+def errors(snapshot: Snapshot) -> set[str]:
+    """The causes of severity error that are named now."""
+    return {d.code for d in snapshot.diagnoses if d.severity is Severity.ERROR}

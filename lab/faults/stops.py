@@ -1,0 +1,146 @@
+"""Engines that stop, or slow down, without ending: SIGSTOP to all of their processes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final
+
+from pushscope.lab.completion import Answer
+from pushscope.lab.faults.fault import Fault, Made, fault
+from pushscope.lab.faults.ground import LONG, Ground, now
+from pushscope.lab.faults.request import Request
+from pushscope.lab.legs import DirectTarget
+from pushscope.lab.load import LoadPlan, run_load
+
+_KNOWN: Final = 24
+"""Transfers after which it is known what is usual between two engines."""
+_AWAKE_S, _ASLEEP_S = 0.5, 4.0
+
+
+async def write_stopped_by_decode(ground: Ground) -> tuple[Request, asyncio.Task[Answer]]:
+    """A request whose blocks P is writing while D is stopped, and D's leg of it."""
+    request = ground.request(LONG)
+    decode = request.decode()
+    await request.registered()
+    ground.signal("decode", signal.SIGSTOP)
+    try:
+        await request.prefill()
+        await request.writing()
+    except BaseException:
+        ground.signal("decode", signal.SIGCONT)
+        raise
+    return request, decode
+
+
+@fault(
+    "decode-stopped",
+    "write_never_finished",
+    what="D is stopped (SIGSTOP) while P writes to it.",
+    undone="D goes on (SIGCONT).",
+)
+async def decode_stopped(ground: Ground) -> AsyncIterator[Made]:
+    request, decode = await write_stopped_by_decode(ground)
+    try:
+        yield Made(request.base_id, now())
+    finally:
+        ground.signal("decode", signal.SIGCONT)
+    await decode
+
+
+@fault(
+    "stop-outlasts-lease",
+    "lease_ended_during_write",
+    what="D is stopped (SIGSTOP) while P writes to it, for longer than P's lease.",
+    undone="D goes on (SIGCONT); its answer may be wrong.",
+    lease=True,
+)
+async def stop_outlasts_lease(ground: Ground) -> AsyncIterator[Made]:
+    request, decode = await write_stopped_by_decode(ground)
+    try:
+        yield Made(request.base_id, await request.lease_end())
+    finally:
+        ground.signal("decode", signal.SIGCONT)
+    await decode
+
+
+@fault(
+    "reverse-handshake",
+    "reverse_handshake_failed",
+    what="D registers with a P that does not know it, and is stopped (SIGSTOP) before P shakes hands with it.",
+    undone="D is started again, which would wait for ever.",
+)
+async def reverse_handshake(ground: Ground) -> AsyncIterator[Made]:
+    await ground.restart("decode")
+    request = ground.request()
+    request.decode()
+    await request.registered()
+    ground.signal("decode", signal.SIGSTOP)
+    try:
+        await request.prefill()
+        yield Made(request.base_id, now())
+    finally:
+        ground.signal("decode", signal.SIGCONT)
+    await ground.cure("decode")
+
+
+@fault(
+    "prefill-stopped",
+    "waiting",
+    what="P is stopped (SIGSTOP) while it computes a prompt that D has registered for.",
+    undone="P goes on (SIGCONT).",
+)
+async def prefill_stopped(ground: Ground) -> AsyncIterator[Made]:
+    request = ground.request(LONG)
+    decode = request.decode()
+    await request.registered()
+    request.prefill()
+    await request.prefilling()
+    ground.signal("prefill", signal.SIGSTOP)
+    try:
+        yield Made(request.base_id, now())
+    finally:
+        ground.signal("prefill", signal.SIGCONT)
+    await decode
+
+
+@fault(
+    "decode-slowed",
+    "slow_link",
+    what=f"D runs for {_AWAKE_S * 1e3:.0f} ms in every {_AWAKE_S + _ASLEEP_S:.1f} s (SIGSTOP and SIGCONT in turn) "
+    "while P writes to it.",
+    undone="D is left to run.",
+)
+async def decode_slowed(ground: Ground) -> AsyncIterator[Made]:
+    urls = [ground.engine("prefill").url], [ground.engine("decode").url]
+    await run_load(LoadPlan(num_requests=_KNOWN, output_tokens=1), DirectTarget(*urls))
+    request, decode = await write_stopped_by_decode(ground)
+    slowed = asyncio.create_task(_slow(ground))
+    try:
+        yield Made(request.base_id, now())
+    finally:
+        slowed.cancel()
+        with suppress(asyncio.CancelledError):
+            await slowed
+        ground.signal("decode", signal.SIGCONT)
+    await decode
+
+
+async def _slow(ground: Ground) -> None:
+    """Let D, which is stopped, run a little now and then."""
+    while True:
+        await asyncio.sleep(_ASLEEP_S)
+        ground.signal("decode", signal.SIGCONT)
+        await asyncio.sleep(_AWAKE_S)
+        ground.signal("decode", signal.SIGSTOP)
+
+
+FAULTS: Final[tuple[Fault, ...]] = (
+    decode_stopped,
+    stop_outlasts_lease,
+    reverse_handshake,
+    prefill_stopped,
+    decode_slowed,
+)
