@@ -64,6 +64,19 @@ def _merged(near: np.ndarray, far: np.ndarray) -> int:
     return int(1 + (~(follows[0] & follows[1])).sum())
 
 
+def _each(descriptors: np.ndarray) -> np.ndarray:
+    """Every descriptor: NIXL takes (address, length, device), or that with a stride and how often it goes on."""
+    if descriptors.ndim != 2 or descriptors.shape[1] != 5:
+        return descriptors.reshape(-1, 3)
+    parts = []
+    for address, length, device, stride, count in descriptors.tolist():
+        part = np.empty((count, 3), dtype=np.int64)
+        part[:, 0] = address + np.arange(count) * stride
+        part[:, 1:] = length, device
+        parts.append(part)
+    return np.concatenate(parts)
+
+
 Fault = Callable[["Agent", str, Any], None]
 """Called before every call that can fail, with the agent, the call's name and its subject; may raise."""
 
@@ -139,7 +152,7 @@ class Agent:
         return descriptors
 
     def get_xfer_descs(self, descriptors: Any, mem_type: str | None = None) -> Any:
-        return np.asarray(descriptors, dtype=np.int64).reshape(-1, 3)
+        return descriptors
 
     def register_memory(self, descriptors: Any, *_: Any, **__: Any) -> None: ...
 
@@ -147,8 +160,9 @@ class Agent:
         self._called("deregister_memory")
 
     def prep_xfer_dlist(self, agent_name: str, descriptors: Any, *_: Any, **__: Any) -> Prepared:
-        self._called("prep_xfer_dlist", agent_name, len(descriptors))
-        return Prepared(agent_name, np.asarray(descriptors, dtype=np.int64).reshape(-1, 3))
+        each = _each(np.asarray(descriptors, dtype=np.int64))
+        self._called("prep_xfer_dlist", agent_name, len(each))
+        return Prepared(agent_name, each)
 
     def release_dlist_handle(self, handle: Prepared) -> None:
         self._called("release_dlist_handle", handle.agent)
