@@ -17,7 +17,7 @@ from bench.machine import this_machine
 from upstream.compare import compare
 from upstream.hub import make_hub
 from upstream.page import Result, page_of, summary_of
-from upstream.run import RunError, run, tests_concerned
+from upstream.run import RunError, files_concerned, run
 
 _DOCS = Path(__file__).parents[1] / "docs" / "reference"
 JSON, PAGE = _DOCS / "upstream-tests.json", _DOCS / "upstream-tests.md"
@@ -49,7 +49,7 @@ def committed() -> Result:
 
 
 def _both_runs(folder: Path, for_pytest: Sequence[str]) -> Result:
-    files = tests_concerned(folder)
+    files = files_concerned(folder)
     machine = this_machine()
     with tempfile.TemporaryDirectory(prefix="upstream-") as temporary:
         at = Path(temporary)

@@ -25,7 +25,7 @@ class RunError(PushscopeError):
     """A run came to no result; the message says what was expected and what was found."""
 
 
-def tests_concerned(folder: Path) -> list[str]:
+def files_concerned(folder: Path) -> list[str]:
     """The files in vLLM's folder ``tests`` that have to do with the NIXL connectors, relative to it.
 
     They name a NIXL class; or have a configuration made and name no connector, which gives NIXL's.
@@ -101,9 +101,9 @@ def _outcome(case: ET.Element) -> Outcome:
     result, message = "passed", ""
     for child in case:
         if child.tag in _FAILURES:
-            result, message = "failed", _first_line(child)
+            result, message = "failed", _reason(child)
         elif child.tag == "skipped" and result == "passed":
-            result, message = "skipped", _first_line(child)
+            result, message = "skipped", _reason(child)
     return Outcome(
         "::".join(_names(case)),
         result,
@@ -113,15 +113,21 @@ def _outcome(case: ET.Element) -> Outcome:
 
 
 def _names(case: ET.Element) -> Iterator[str]:
-    """The file, the classes and the name of a test. A file that could not be imported has but a name."""
+    """The file, the classes and the name of a test. A file that could not be imported bears its module's name."""
     path, name = case.get("file", ""), case.get("name", "")
-    if not path:
-        path, name = f"{name.replace('.', '/')}.py", "(import)"
     module = path.removesuffix(".py").replace("/", ".")
     yield path.removeprefix("tests/")
+    if name == module:
+        yield "(import)"
+        return
     yield from filter(None, case.get("classname", "").removeprefix(module).split("."))
     yield name
 
 
-def _first_line(element: ET.Element) -> str:
-    return next(iter((element.get("message") or "").strip().splitlines()), "")
+def _reason(element: ET.Element) -> str:
+    """The first line of pytest's message; of a file that could not be imported, what it raised."""
+    message = (element.get("message") or "").strip()
+    if message == "collection failure":
+        raised = [line[1:].strip() for line in (element.text or "").splitlines() if line.startswith("E ")]
+        return raised[-1] if raised else message
+    return next(iter(message.splitlines()), "")
