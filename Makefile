@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit engines bench snapshots pictures versions clean
+.PHONY: help install demo test check unit engines matrix bench snapshots pictures versions clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -32,6 +32,9 @@ unit: $(READY) ## Tests that need neither vLLM nor NIXL
 engines: $(READY) ## Tests on real vLLM engines with real NIXL between them
 	$(BIN)/python -m pytest tests/vllm
 
+matrix: $(READY) ## The tests on vLLM in every layout and with many random schedules: what is too long for CI
+	PUSHSCOPE_RANDOM_SCHEDULES=1000 $(BIN)/python -m pytest tests/vllm -m "slow or not slow"
+
 bench: $(READY) ## Benchmarks against the budgets, as ratios in one run
 	$(BIN)/python -m bench
 
@@ -41,7 +44,7 @@ snapshots: $(READY) ## Draw the pictures anew that the screens are tested agains
 pictures: $(READY) ## Draw the pictures of the README from a real run
 	$(BIN)/python docs/make_pictures.py
 
-versions: $(READY) ## Check the seams against every vLLM release, by reading its wheel (1.5 GB to fetch)
+versions: $(READY) ## Read every vLLM release and run those that install here (half an hour, 30 GB in a cache folder)
 	$(BIN)/python -m versions
 
 clean: ## Remove the environment and what tools left behind

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl import metadata as nixl_metadata
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import PUSH_REG_NOTIF_PREFIX
 
 from pushscope.connector.nixl_proxy import NixlProxy
@@ -37,23 +38,28 @@ from pushscope.telemetry.ring import RingError
 
 logger = logging.getLogger("vllm.pushscope")
 
+LISTENER = "_nixl_handshake_listener"
+CONNECTOR_VERSION = int(getattr(nixl_metadata, "NIXL_CONNECTOR_VERSION", 0))
+_MODES = {"NixlPushConnector": "push", "NixlPullConnector": "pull", "NixlConnector": "pull"}
+"""By the connector's name: up to 0.27.1 its scheduler and worker do not say it."""
+
 
 def instrumented(name: str) -> Any:
     """vLLM's registered connector class ``name``, instrumented; if that fails, as it is."""
     upstream = KVConnectorFactory.get_connector_class_by_name(name)
     try:
-        return _facade(upstream)
+        return _facade(upstream, _MODES[name])
     except Exception:
         logger.warning("pushscope could not instrument %s; serving with vLLM's own", name, exc_info=True)
         return upstream
 
 
-def _facade(upstream: type) -> type:
+def _facade(upstream: type, mode: str) -> type:
     @functools.wraps(upstream.__init__)  # type: ignore[misc]
     def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         upstream.__init__(self, vllm_config, *args, **kwargs)  # type: ignore[misc]
         try:
-            _instrument(self, vllm_config)
+            _instrument(self, vllm_config, mode)
         except (OptionsError, RingError) as e:
             _warn_once(f"pushscope is not recording: {e}. vLLM's connector serves as ever.")
         except Exception:
@@ -78,25 +84,25 @@ def _warn_once(sentence: str) -> None:
         logger.warning("%s", sentence)
 
 
-def _instrument(connector: Any, vllm_config: Any) -> None:
+def _instrument(connector: Any, vllm_config: Any, mode: str) -> None:
     options = read_options(vllm_config.kv_transfer_config.kv_connector_extra_config)
     if not options.enabled:
         logger.info("pushscope is switched off by its option; vLLM's connector serves as ever")
         return
     if connector.connector_scheduler is not None:
-        _instrument_scheduler(connector.connector_scheduler, vllm_config, options)
+        _instrument_scheduler(connector.connector_scheduler, vllm_config, options, mode)
     if connector.connector_worker is not None:
-        _instrument_worker(connector.connector_worker, vllm_config, options)
+        _instrument_worker(connector.connector_worker, vllm_config, options, mode)
 
 
-def _instrument_scheduler(scheduler: Any, vllm_config: Any, options: Options) -> None:
-    recorder = _recorder(scheduler, vllm_config, options, "scheduler")
+def _instrument_scheduler(scheduler: Any, vllm_config: Any, options: Options, mode: str) -> None:
+    recorder = _recorder(scheduler, vllm_config, options, "scheduler", mode)
     try:
         probe = SchedulerProbe(scheduler, recorder, _id_form(options), propagate=options.propagate_context)
         cls = SCHEDULER.woven(type(scheduler), probe)
-        listener = "_nixl_handshake_listener"
-        if _listener_fits(getattr(scheduler, listener, None)):
-            setattr(cls, listener, staticmethod(watched_listener(getattr(scheduler, listener), recorder)))
+        if listener_fits(type(scheduler)):
+            listener = watched_listener(getattr(scheduler, LISTENER), recorder)
+            setattr(cls, LISTENER, staticmethod(listener))
         scheduler.__class__ = cls
     except BaseException:
         recorder.close()
@@ -104,11 +110,11 @@ def _instrument_scheduler(scheduler: Any, vllm_config: Any, options: Options) ->
     _announce(recorder, SCHEDULER, cls)
 
 
-def _instrument_worker(worker: Any, vllm_config: Any, options: Options) -> None:
-    recorder = _recorder(worker, vllm_config, options, "worker")
+def _instrument_worker(worker: Any, vllm_config: Any, options: Options, mode: str) -> None:
+    recorder = _recorder(worker, vllm_config, options, "worker", mode)
     try:
         probe = WorkerProbe(worker, recorder, _id_form(options), PUSH_REG_NOTIF_PREFIX)
-        table = worker_seams(recorder.origin.mode)
+        table = worker_seams(mode)
         cls = table.woven(type(worker), probe)
         proxy = NixlProxy(worker.nixl_wrapper, probe)
         queues = {
@@ -143,7 +149,9 @@ def _id_form(options: Options) -> Callable[[str], str]:
     return partial(recorded_id, hashed=True) if options.hash_request_ids else recorded_id
 
 
-def _listener_fits(listener: Any) -> bool:
+def listener_fits(scheduler: type) -> bool:
+    """Whether this vLLM's side channel can be watched."""
+    listener = getattr(scheduler, LISTENER, None)
     return listener is not None and list(inspect.signature(listener).parameters)[:3] == [
         "encoded_data",
         "ready_event",
@@ -151,7 +159,7 @@ def _listener_fits(listener: Any) -> bool:
     ]
 
 
-def _recorder(side: Any, vllm_config: Any, options: Options, connector_role: str) -> Recorder:
+def _recorder(side: Any, vllm_config: Any, options: Options, connector_role: str, mode: str) -> Recorder:
     """A recorder whose ring says who records: ``side`` is vLLM's connector scheduler or worker."""
     config, parallel = vllm_config.kv_transfer_config, vllm_config.parallel_config
     host, anchor = this_host(), read_anchor()
@@ -164,7 +172,7 @@ def _recorder(side: Any, vllm_config: Any, options: Options, connector_role: str
         connector_role=connector_role,
         engine_id=recorded_engine_id(side.engine_id),
         kv_role=str(config.kv_role),
-        mode=str(getattr(side, "_TRANSFER_MODE", "push")),
+        mode=mode,
         pp_rank=_pp_rank() if worker else 0,
         tp_rank=int(side.tp_rank) if worker else 0,
         dp_rank=int(getattr(parallel, "data_parallel_index", 0)),
@@ -176,6 +184,9 @@ def _recorder(side: Any, vllm_config: Any, options: Options, connector_role: str
         pushscope_version=_version("pushscope"),
         nixl_agent=cut(getattr(side.nixl_wrapper, "name", ""), 40) if worker else "",
         side_channel="" if worker else f"{side.side_channel_host}:{side.side_channel_port}",
+        model=cut(vllm_config.model_config.model, 200),
+        block_size=int(vllm_config.cache_config.block_size),
+        connector_version=CONNECTOR_VERSION,
         lease_s=float(config.get_from_extra_config("kv_lease_duration", 30)),
         otlp_traces_endpoint=str(
             getattr(vllm_config.observability_config, "otlp_traces_endpoint", None) or ""

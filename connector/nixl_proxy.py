@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pushscope.connector.shapes import agent_name
 from pushscope.telemetry.events import (
     DescriptorsBuilt,
     HeartbeatSent,
@@ -31,11 +32,6 @@ if TYPE_CHECKING:
     from pushscope.connector.worker_probe import WorkerProbe
 
 HEARTBEAT = b"HB:"
-
-
-def agent_name(agent: Any) -> str:
-    """A NIXL agent's name as text: ``add_remote_agent`` gives bytes, ``get_new_notifs`` text."""
-    return cut(agent.decode("utf-8", "replace") if isinstance(agent, bytes) else agent, 40)
 
 
 class Transfer:

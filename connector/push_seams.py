@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from pushscope.connector.nixl_proxy import agent_name
-from pushscope.connector.scheduler_seams import CONTEXT_KEY, num_blocks
+from pushscope.connector.scheduler_seams import CONTEXT_KEY
+from pushscope.connector.shapes import agent_name, num_blocks
 from pushscope.connector.weave import Observation, SeamTable
 from pushscope.connector.worker_probe import WorkerProbe
 from pushscope.telemetry.events import (
@@ -24,7 +24,7 @@ from pushscope.telemetry.events import (
     TransferResumed,
     cut,
 )
-from pushscope.telemetry.ids import recorded_engine_id
+from pushscope.telemetry.ids import base_id, recorded_engine_id
 from pushscope.telemetry.recorder import now
 
 PUSH = SeamTable()
@@ -39,6 +39,8 @@ class _Registration(msgspec.Struct, frozen=True):
     decode_port: int = 0
     decode_tp_size: int = 1
     local_block_ids: Any = ()
+    transfer_id: Any = None
+    """Set by the router, in releases that match by it."""
     pushscope: dict[str, str] | None = None
 
 
@@ -80,6 +82,7 @@ def _drained(probe: WorkerProbe, notif: bytes) -> Observation:
     request_id = registration.request_id if registration else ""
     if registration is not None:
         probe.drained_engine = recorded_engine_id(registration.decode_engine_id)
+        probe.drained_transfer_id = registration.transfer_id
         drained = RegistrationDrained(
             t,
             probe.id(request_id),
@@ -95,13 +98,11 @@ def _drained(probe: WorkerProbe, notif: bytes) -> Observation:
             probe.recorder.record(drained)
         else:
             probe.recorder.begin(("registration", request_id), drained)
-        if context := registration.pushscope:
-            told = TraceContext(
-                t,
-                probe.id(request_id),
-                cut(context.get("traceparent", ""), 55),
-                cut(context.get("transfer_id", ""), 64),
-            )
+        context = registration.pushscope or {}
+        traceparent = context.get("traceparent", "")
+        transfer_id = str(registration.transfer_id or context.get("transfer_id", ""))
+        if traceparent or transfer_id:
+            told = TraceContext(t, probe.id(request_id), cut(traceparent, 55), cut(transfer_id, 64))
             probe.recorder.record(told)
     try:
         with probe.writer_exceptions("_handle_push_reg_notif", request_id):
@@ -111,17 +112,24 @@ def _drained(probe: WorkerProbe, notif: bytes) -> Observation:
 
 
 # -- writer thread: the rendezvous --------------------------------------------------------------------
+#
+# Up to 0.33 vLLM matches the same id, then the same base id. Its main branch matches the transfer_id that the
+# router set for both legs, and by ids only where a leg has none (its docs/design/nixl_kv_push_connector.md).
 
 
 @PUSH.seam("_pop_matching_registration")
-def _blocks_came(probe: WorkerProbe, request_id: str) -> Observation:
+def _blocks_came(probe: WorkerProbe, request_id: str, transfer_id: Any = None) -> Observation:
     probe.recorder.begin(("unmatched", request_id), BlocksPickedUp(now(), probe.id(request_id)))
     exact = request_id in probe.worker._pending_d_registrations
     with probe.writer_exceptions("_pop_matching_registration", request_id):
         registration = yield
-    if registration is not None:
-        engine = recorded_engine_id(registration["decode_engine_id"])
-        _matched(probe, request_id, registration["request_id"], engine, exact=exact, blocks_first=False)
+    if registration is None:
+        if transfer_id:
+            probe.transfer_ids[request_id] = transfer_id
+        return
+    d_id, engine = registration["request_id"], recorded_engine_id(registration["decode_engine_id"])
+    key = _key(request_id, d_id, transfer_id, registration.get("transfer_id"), exact=exact)
+    _matched(probe, request_id, d_id, engine, key, blocks_first=False)
 
 
 @PUSH.seam("_pop_matching_finished_blocks")
@@ -130,16 +138,26 @@ def _registration_came(probe: WorkerProbe, request_id: str) -> Observation:
     with probe.writer_exceptions("_pop_matching_finished_blocks", request_id):
         found = yield
     if found is not None:
-        _matched(probe, found[0], request_id, probe.drained_engine, exact=exact, blocks_first=True)
+        p_id = found[0]
+        transfer_id = probe.transfer_ids.get(p_id)
+        key = _key(p_id, request_id, transfer_id, probe.drained_transfer_id, exact=exact)
+        _matched(probe, p_id, request_id, probe.drained_engine, key, blocks_first=True)
+
+
+def _key(p_id: str, d_id: str, p_transfer_id: Any, d_transfer_id: Any, *, exact: bool) -> str:
+    """What matched. P's transfer_id is not known where this vLLM does not hand it to the look-up."""
+    if d_transfer_id and (p_transfer_id == d_transfer_id or base_id(p_id) != base_id(d_id)):
+        return "transfer_id"
+    return "exact" if exact else "base_id"
 
 
 def _matched(
-    probe: WorkerProbe, p_id: str, d_id: str, d_engine: str, *, exact: bool, blocks_first: bool
+    probe: WorkerProbe, p_id: str, d_id: str, d_engine: str, key: str, *, blocks_first: bool
 ) -> None:
     probe.recorder.end(("unmatched", p_id))
     probe.recorder.end(("registration", d_id))
     probe.matched(d_id)
-    key = "exact" if exact else "base_id"
+    probe.transfer_ids.pop(p_id, None)
     probe.recorder.record(Matched(now(), probe.id(p_id), probe.id(d_id), blocks_first, key, d_engine))
 
 

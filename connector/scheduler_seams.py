@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pushscope.connector.shapes import num_blocks, pp_and_tp
 from pushscope.connector.weave import Observation, SeamTable
 from pushscope.telemetry.events import (
     BlocksStaged,
@@ -53,6 +54,8 @@ class SchedulerProbe:
         """Requests with a part in a transfer: ``prefill`` or ``decode``, from arrival to end."""
         self.received: set[str] = set()
         """Blocks are there, decode not yet scheduled."""
+        self.spared: set[str] = set()
+        """Decodes that were scheduled and had nothing to receive; vLLM leaves their ``do_remote_prefill`` set."""
         self.armed: dict[str, float] = {}
         """Push: the deadline (perf_counter seconds) of each registration, in the order of arming."""
         recorder.has_work = lambda: bool(self.legs)
@@ -116,6 +119,7 @@ def _allocated(probe: SchedulerProbe, request: Any, num_external_tokens: int) ->
         staged = ReadStaged(t, request_id, engine, *ranks, num_external_tokens, num_blocks(blocks))
         probe.recorder.begin(key, staged)
     else:
+        probe.spared.add(request.request_id)
         probe.recorder.record(NothingToReceive(t, request_id, "no_external_tokens"))
 
 
@@ -141,7 +145,8 @@ def _finished(probe: SchedulerProbe, request: Any) -> Observation:
     never_scheduled = bool(params and params.get("do_remote_prefill"))
     t = now()
     finished = yield
-    leg = probe.legs.pop(request.request_id, "")
+    leg, spared = probe.legs.pop(request.request_id, ""), request.request_id in probe.spared
+    probe.spared.discard(request.request_id)
     if not leg:
         return
     probe.received.discard(request.request_id)
@@ -157,7 +162,7 @@ def _finished(probe: SchedulerProbe, request: Any) -> Observation:
         recorder.begin(("send", request.request_id), staged)
     elif leg == "prefill":
         recorder.record(PrefillNotProcessed(t, request_id, status))
-    if leg == "decode" and never_scheduled:
+    if leg == "decode" and never_scheduled and not spared:
         recorder.record(NothingToReceive(t, request_id, "not_scheduled"))
     ended = RequestEnded(t, request_id, status)
     if recorder.is_open(("receive", request.request_id)):
@@ -229,8 +234,8 @@ class ServedMetadata(dict[Any, Any]):
     def __getitem__(self, rank: Any) -> Any:
         value = super().__getitem__(rank)
         try:
-            self._recorder.record(SideChannelServed(now(), int(rank[0]), int(rank[1])))
-        except Exception as e:  # noqa: BLE001 - older releases have plain tensor-parallel ranks
+            self._recorder.record(SideChannelServed(now(), *pp_and_tp(rank)))
+        except Exception as e:  # noqa: BLE001 - telemetry never costs a request
             self._recorder.failed(e, "side channel")
         return value
 
@@ -252,10 +257,3 @@ def watched_listener(listener: Callable[..., Any], recorder: Recorder) -> Callab
                 recorder.record(ListenerDead(now(), error))
 
     return watched
-
-
-def num_blocks(block_ids: Any) -> int:
-    """Blocks over all cache groups; a single group may come as a flat list."""
-    if block_ids and not isinstance(block_ids[0], (list, tuple)):
-        return len(block_ids)
-    return sum(len(group) for group in block_ids)

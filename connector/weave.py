@@ -16,8 +16,15 @@ and its result. That costs half as much, and what runs at every engine step is o
     def _(probe, t, results): ...
 
 The remaining parameters are names of parameters of vLLM's method: they are taken from the call by name,
-wherever this release has them. A seam whose method or parameter the installed vLLM lacks is off. Whatever an
-observer raises is counted by the recorder and goes nowhere else.
+wherever this release has them; one with a default may be missing, and then has its default. A seam whose
+method or parameter the installed vLLM lacks is off. Where an older method had the part of a newer one, a seam
+on it stands in::
+
+    @seam("get_transfer_results")
+    @seam("get_finished", instead_of="get_transfer_results")
+    def _(probe, t, results): ...
+
+Whatever an observer raises is counted by the recorder and goes nowhere else.
 """
 
 from __future__ import annotations
@@ -25,7 +32,9 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Generator, Iterable, Sequence
+import sys
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from inspect import Parameter
 from types import FunctionType
 from typing import Any, Protocol, cast
 
@@ -44,9 +53,10 @@ class Probe(Protocol):
 class Seam:
     """One method of vLLM, and who looks on.
 
-    ``timed``: it runs on the engine's main thread, count its time. ``unless(probe)``: a cheap look that spares
-    an observer around the method. ``speaks_for_caller``: it logs with a ``stacklevel``, so that our frame
-    must not count as its caller.
+    ``timed``: it runs on the engine's main thread, count its time; what it raises ends the engine.
+    ``unless(probe)``: a cheap look that spares an observer around the method. ``speaks_for_caller``: it logs
+    with a ``stacklevel``, so that our frame must not count as its caller. ``instead_of``: the newer method
+    whose part this one had; where vLLM has that one, this seam is not wanted.
     """
 
     def __init__(
@@ -57,22 +67,33 @@ class Seam:
         timed: bool,
         unless: Callable[[Any], bool] | None,
         speaks_for_caller: bool,
+        instead_of: str,
     ):
         self.unless = unless
         self.method = method
         self.observer = observer
         self.timed = timed
         self.speaks_for_caller = speaks_for_caller
+        self.instead_of = instead_of
         self.around = inspect.isgeneratorfunction(observer)
-        self.parameters = list(inspect.signature(observer).parameters)[1 if self.around else 3 :]
+        bound = list(inspect.signature(observer).parameters.values())[1 if self.around else 3 :]
+        self.parameters = {p.name: p.default for p in bound}
+        """What is taken from the call, with what stands for it where vLLM's method lacks it."""
+
+    @property
+    def required(self) -> list[str]:
+        return [name for name, default in self.parameters.items() if default is Parameter.empty]
+
+    def is_wanted_in(self, cls: type) -> bool:
+        return not (self.instead_of and hasattr(cls, self.instead_of))
 
     def missing_in(self, cls: type) -> str:
-        """Why this seam is off for ``cls``: an empty string if it is not."""
+        """Why this seam cannot be woven into ``cls``: an empty string if it can."""
         original = getattr(cls, self.method, None)
         if original is None:
             return f"{self.method} does not exist"
         known = inspect.signature(original).parameters
-        lacking = [name for name in self.parameters if name not in known]
+        lacking = [name for name in self.required if name not in known]
         return f"{self.method} has no parameter {', '.join(lacking)}" if lacking else ""
 
 
@@ -92,25 +113,38 @@ class SeamTable:
         timed: bool = False,
         unless: Callable[[Any], bool] | None = None,
         speaks_for_caller: bool = False,
+        instead_of: str = "",
     ) -> Callable[[Observer], Observer]:
         def declare(observer: Observer) -> Observer:
-            self.seams.append(
-                Seam(method, observer, timed=timed, unless=unless, speaks_for_caller=speaks_for_caller)
+            seam = Seam(
+                method,
+                observer,
+                timed=timed,
+                unless=unless,
+                speaks_for_caller=speaks_for_caller,
+                instead_of=instead_of,
             )
+            self.seams.append(seam)
             return observer
 
         return declare
 
+    def fitting(self, cls: type) -> list[Seam]:
+        """The seams that are woven into ``cls``."""
+        return [seam for seam in self.seams if seam.is_wanted_in(cls) and not seam.missing_in(cls)]
+
     def missing_in(self, cls: type) -> list[str]:
-        return [why for seam in self.seams if (why := seam.missing_in(cls))]
+        """Why seams are off for ``cls``. One that another stands in for is not."""
+        stood_in_for = {seam.instead_of for seam in self.fitting(cls)}
+        return [
+            why
+            for seam in self.seams
+            if seam.is_wanted_in(cls) and seam.method not in stood_in_for and (why := seam.missing_in(cls))
+        ]
 
     def woven(self, cls: type, probe: Probe) -> type:
         """A subclass of ``cls``, of the same name, with each seam that fits woven in for ``probe``."""
-        methods = {
-            seam.method: weave(getattr(cls, seam.method), seam, probe)
-            for seam in self.seams
-            if not seam.missing_in(cls)
-        }
+        methods = {seam.method: weave(getattr(cls, seam.method), seam, probe) for seam in self.fitting(cls)}
         return type(cls.__name__, (cls,), {**methods, "__module__": cls.__module__, "__doc__": cls.__doc__})
 
 
@@ -130,7 +164,12 @@ def _after(original: Callable[..., Any], seam: Seam, probe: Probe) -> FunctionTy
 
     def woven(self: Any, *args: Any, **kwargs: Any) -> Any:
         t = now()
-        result = original(self, *args, **kwargs)
+        try:
+            result = original(self, *args, **kwargs)
+        except Exception as error:
+            if timed:
+                recorder.raised(error, name)
+            raise
         try:
             if in_order and not kwargs:
                 observe(probe, t, result, *args)
@@ -168,6 +207,8 @@ def _around(original: Callable[..., Any], seam: Seam, probe: Probe) -> FunctionT
         except BaseException as error:
             if watch is not None:
                 _tell(watch, name, recorder, raised=error)
+            if timed and isinstance(error, Exception):
+                recorder.raised(error, name)
             raise
         if watch is not None:
             _tell(watch, name, recorder, result=result)
@@ -199,11 +240,15 @@ def _tell(
 
 
 def _picker(
-    original: Callable[..., Any], names: Sequence[str]
+    original: Callable[..., Any], wanted: Mapping[str, Any]
 ) -> Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Any]]:
     """A function of (args, kwargs) of a bound call that gives the values of the named parameters."""
-    parameters = inspect.signature(original).parameters
-    places = [(list(parameters).index(name) - 1, name, parameters[name].default) for name in names]
+    known = inspect.signature(original).parameters
+    names = list(known)
+    places = [
+        (names.index(name) - 1, name, known[name].default) if name in known else (sys.maxsize, name, default)
+        for name, default in wanted.items()
+    ]
 
     def pick(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
         return [args[at] if at < len(args) else kwargs.get(name, default) for at, name, default in places]
@@ -211,8 +256,8 @@ def _picker(
     return pick
 
 
-def _takes_all(original: Callable[..., Any], names: Sequence[str]) -> bool:
+def _takes_all(original: Callable[..., Any], wanted: Mapping[str, Any]) -> bool:
     """Whether the named parameters are all that the method has, in its order, and none is optional: a call
     without keywords then gives just them."""
     parameters = list(inspect.signature(original).parameters.values())[1:]
-    return [p.name for p in parameters] == list(names) and all(p.default is p.empty for p in parameters)
+    return [p.name for p in parameters] == list(wanted) and all(p.default is p.empty for p in parameters)

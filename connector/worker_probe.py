@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from pushscope.connector.nixl_proxy import HEARTBEAT, Transfer
+from pushscope.connector.shapes import pp_and_tp
 from pushscope.telemetry.events import (
     DescriptorsStarted,
     Event,
@@ -62,6 +63,10 @@ class WorkerProbe:
         self.registrations_tried = 0
         self.drained_engine = ""
         """D's engine, while one of its registrations is handled."""
+        self.drained_transfer_id: Any = None
+        """The router's id in it, if any."""
+        self.transfer_ids: dict[str, Any] = {}
+        """The router's ids of blocks that wait for a registration, by P request."""
         self.pushing: tuple[int, str, str] | None = None
         """(thread, P request id, D engine) in ``_do_start_push_kv``: a handshake that is not done defers it."""
         self._batch: dict[bytes, tuple[str, int]] = {}
@@ -71,6 +76,9 @@ class WorkerProbe:
         """D requests matched lately: what still arrives for them is surplus."""
         self.sent: defaultdict[str, list[tuple[str, str, str]]] = defaultdict(list)
         """Open registrations of a D request: the recorder's keys."""
+        self._leases: dict[str, float] = {}
+        self.failing: set[str] = set()
+        """Receives that failed and were not reported yet; used where vLLM's report does not tell them apart."""
         self.handshakes: dict[str, Any] = {}
         """The last handshake future of each peer engine, to tell a new one from one waited for again."""
         recorder.has_work = self._has_work
@@ -92,8 +100,20 @@ class WorkerProbe:
         """(pp, tp) of the peer's rank that ``agent`` speaks for."""
         for rank, name in self.worker._remote_agents.get(engine_id, {}).items():
             if name == agent:
-                return int(rank[0]), int(rank[1])
+                return pp_and_tp(rank)
         return 0, 0
+
+    def look_at_leases(self) -> None:
+        """Remember when each lease runs out, until :meth:`expired` asks which have."""
+        self._leases = dict(self.worker._reqs_to_send)
+
+    def expired(self) -> list[str]:
+        """Which leases ran out since :meth:`look_at_leases`: gone, and their time was over."""
+        if not self._leases:
+            return []
+        leases, self._leases = self._leases, {}
+        held, t = self.worker._reqs_to_send, time.perf_counter()
+        return [request_id for request_id, expiry in leases.items() if request_id not in held and expiry <= t]
 
     def lease_left(self, request_id: str) -> float | None:
         expiry = self.worker._reqs_to_send.get(request_id)
@@ -150,7 +170,7 @@ class WorkerProbe:
         return agent
 
     def handled(self) -> None:
-        self.drained_engine, self._lost_with = "", 0
+        self.drained_engine, self.drained_transfer_id, self._lost_with = "", None, 0
 
     @contextmanager
     def writer_exceptions(self, where: str, request_id: str) -> Generator[None]:
@@ -183,6 +203,7 @@ class WorkerProbe:
         had_blocks = request_id in w._push_finished_blocks
         had_registration = request_id in w._pending_d_registrations
         self.recorder.end(("unmatched", request_id))
+        self.transfer_ids.pop(request_id, None)
         if had_registration:
             self.recorder.end(("registration", request_id))
         if had_blocks or had_registration:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pushscope.connector.nixl_proxy import agent_name
-from pushscope.connector.scheduler_seams import num_blocks
+from pushscope.connector.shapes import agent_name, num_blocks, pp_and_tp, receipts
 from pushscope.connector.weave import Observation, SeamTable
 from pushscope.connector.worker_probe import WorkerProbe
 from pushscope.telemetry.events import (
@@ -63,13 +62,24 @@ def _started(probe: WorkerProbe, t: int, _: None, metadata: Any) -> None:
 
 
 @WORKER.seam("get_transfer_results", timed=True)
+@WORKER.seam("get_finished", timed=True, instead_of="get_transfer_results")
 def _results(probe: WorkerProbe, _: int, results: Any) -> None:
-    if results.finished_recving:
+    received, failed = receipts(results, probe.failing)
+    if received:
         t = now()
-        for request_id in results.finished_recving:
-            kind = ReceiveFailed if request_id in results.failed_recving else ReceiveDone
+        for request_id in received:
+            kind = ReceiveFailed if request_id in failed else ReceiveDone
             probe.received(request_id, kind(t, probe.id(request_id)))
+        probe.failing -= received
+    for request_id in probe.expired():
+        probe.recorder.record(LeaseExpired(now(), probe.id(request_id)))
     probe.recorder.step()
+
+
+@WORKER.seam("_handle_failed_transfer", instead_of="get_transfer_results")
+def _failing(probe: WorkerProbe, req_id: str) -> Observation:
+    probe.failing.add(req_id)  # before the call: from then on the main thread may report it
+    yield
 
 
 @WORKER.seam("_reap_expired_send_leases", unless=lambda probe: not probe.worker._reqs_to_send)
@@ -79,6 +89,12 @@ def _reaped(probe: WorkerProbe, done_sending: set[str]) -> Observation:
     t = now()
     for request_id in done_sending - before:
         probe.recorder.record(LeaseExpired(t, probe.id(request_id)))
+
+
+@WORKER.seam("_get_new_notifs", instead_of="_reap_expired_send_leases")
+def _before_reaping(probe: WorkerProbe, _: int, __: Any) -> None:
+    """What notifications set free or extended is done; the results call itself reaps next."""
+    probe.look_at_leases()
 
 
 @WORKER.seam("_handle_heartbeat")
@@ -159,9 +175,9 @@ def _handshake(probe: WorkerProbe, expected_engine_id: str) -> Observation:
     ended = now()
     recorder.record(HandshakeEnded(ended, engine, t, len(agents), float(offset_s)))
     for rank, agent in agents.items():
-        pp, tp = rank if isinstance(rank, tuple) else (0, rank)
+        pp, tp = pp_and_tp(rank)
         key = ("peer", expected_engine_id, pp, tp)
-        recorder.begin(key, PeerRank(ended, engine, int(pp), int(tp), agent_name(agent)))
+        recorder.begin(key, PeerRank(ended, engine, pp, tp, agent_name(agent)))
 
 
 @WORKER.seam("_cleanup_remote_engine")
@@ -169,6 +185,5 @@ def _forgotten(probe: WorkerProbe, engine_id: str) -> Observation:
     ranks = list(probe.worker._remote_agents.get(engine_id, ()))
     yield
     for rank in ranks:
-        pp, tp = rank if isinstance(rank, tuple) else (0, rank)
-        probe.recorder.end(("peer", engine_id, pp, tp))
+        probe.recorder.end(("peer", engine_id, *pp_and_tp(rank)))
     probe.handshakes.pop(engine_id, None)

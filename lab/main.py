@@ -7,6 +7,7 @@ import typer
 from pushscope.lab import cli as lab_cli
 from pushscope.lab.demo import demo
 from pushscope.telemetry import cli as telemetry_cli
+from pushscope.telemetry.doctor.command import doctor
 from pushscope.telemetry.live import snapshots
 from pushscope.telemetry.watch import rest_the_collector
 from pushscope.tui.cli import top_command
@@ -23,7 +24,7 @@ app.command("top")(top_command(snapshots))
 app.command()(report)
 app.command()(telemetry_cli.record)
 app.command()(telemetry_cli.recording)
-app.command()(telemetry_cli.doctor)
+app.command()(doctor)
 app.add_typer(lab_cli.app, name="lab")
 app.command()(demo)
 

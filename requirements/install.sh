@@ -1,9 +1,11 @@
 #!/bin/sh
 # Install pushscope and what it serves, tests and benches with into a virtual environment.
-# usage: install.sh PYTHON VENV
+# usage: install.sh PYTHON VENV [LOCK]
+# LOCK: pins of the serving environment, in place of cpu.lock.
 set -eu
 python=$1 venv=$2
 here=$(dirname "$0")
+lock=${3:-$here/cpu.lock}
 
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || {
     echo "pushscope needs Python 3.11 or newer, found $("$python" --version 2>&1): make PYTHON=/path/to/python" >&2
@@ -27,12 +29,12 @@ index=${UV_EXTRA_INDEX_URL:-${PIP_EXTRA_INDEX_URL:-}}
 export UV_LINK_MODE=${UV_LINK_MODE:-copy} VIRTUAL_ENV="$PWD/$venv"
 case $venv in /*) VIRTUAL_ENV=$venv ;; esac
 
-torch=$(grep '^torch==' "$here/cpu.lock")
+torch=$(grep '^torch==' "$lock")
 if ! "$venv/bin/uv" pip install --quiet --no-deps --dry-run "$torch" 2>/dev/null; then
     echo "PyTorch's CPU build ($torch) is not found: PyPI does not carry it; set UV_EXTRA_INDEX_URL to" \
          "PyTorch's CPU wheel index, or UV_FIND_LINKS to a folder with the wheel, and make again." >&2
     exit 1
 fi
 echo "installing the serving environment (about 3 GB, a minute or two) ..."
-"$venv/bin/uv" pip install --quiet --no-deps --compile-bytecode -r "$here/cpu.lock" -r "$here/dev.lock"
+"$venv/bin/uv" pip install --quiet --no-deps --compile-bytecode -r "$lock" -r "$here/dev.lock"
 "$venv/bin/uv" pip install --quiet --no-deps --editable .

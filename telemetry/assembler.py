@@ -1,23 +1,31 @@
 """Events in, transfers out.
 
 A fold whose result does not depend on how rings interleave: events go into halves (:mod:`.half`), the halves
-of one base id form a group, and a group's transfers are a pure function of its halves (:mod:`.judge`),
-computed again only when something in it changed. Pairing is what P's workers said (``Matched``); where they
-have said nothing yet, halves of one base id are shown as one *tentative* transfer.
+of one base id form a group, and a group's transfers are a pure function of its halves (:mod:`.pairing` says
+which belong together, :mod:`.judge` where each stands), computed again only when something in it changed.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import msgspec
 
 from pushscope.telemetry import events as ev
-from pushscope.telemetry.half import Half
+from pushscope.telemetry.half import Half, Identity
 from pushscope.telemetry.ids import base_id
 from pushscope.telemetry.judge import UNKNOWN_ENGINE, EngineFacts, transfer_of
+from pushscope.telemetry.pairing import (
+    NO_ATTEMPTS,
+    NOTHING_BEFORE,
+    Attempts,
+    attempts_of,
+    pairs_of,
+    wanted_by,
+)
 from pushscope.telemetry.source import RingState
 from pushscope.telemetry.transfer import Outcome, Rank, Transfer
 
@@ -26,29 +34,54 @@ SETTLE_NS: Final = 200_000_000
 ONE_SIDED_EXTRA_S: Final = 5.0
 MAX_GROUPS: Final = 50_000
 MAX_RECENT: Final = 500
-MAX_TOMBS: Final = 50_000
+MAX_TOMBS: Final = 75_000
 CONFIRM_NS: Final = 15_000_000_000
 """After recording was switched on again an engine says within this long what is still open."""
+_OF_A_READ: Final = (ev.RequestArrived, ev.ReadStaged, ev.ReadHandedOff)
+_BEGINNINGS: Final = (ev.RequestArrived, ev.RegistrationStaged, ev.ReadStaged, ev.BlocksStaged)
 
-Identity = tuple[str, str]
-"""(engine, request id)."""
+
+class _Tomb(NamedTuple):
+    """What is kept of a half, or of a base id, that was closed."""
+
+    last_t: int
+    """The time of its last event."""
+    spoken_ns: int
+    """When it was last spoken of."""
+    attempt: int
+    """Of a half, which attempt it was; of a base id, how many there were."""
 
 
 class Group:
     """The halves of one base id: every attempt to move that prompt."""
 
-    __slots__ = ("aliases", "base", "halves", "last_t", "pairs", "transfers")
+    __slots__ = (
+        "aliases",
+        "attempts",
+        "base",
+        "before",
+        "halves",
+        "last_t",
+        "pairs",
+        "reopened",
+        "transfers",
+    )
 
     def __init__(self, base: str):
         self.base = base
+        self.before: Mapping[str, int] = NOTHING_BEFORE
+        """Base id -> attempts that were closed before."""
         self.aliases: list[str] = []
         """Other base ids that turned out to be this one's."""
         self.halves: dict[Identity, Half] = {}
         self.pairs: dict[Identity, set[Identity]] = {}
         """P half -> the D halves that its ranks matched it with."""
+        self.reopened: Attempts = NO_ATTEMPTS
+        """The attempts of D halves that were closed before P's blocks met their registration."""
         self.last_t = 0
+        self.attempts: Attempts = NO_ATTEMPTS
         self.transfers: tuple[Transfer, ...] | None = None
-        """None: to be computed again."""
+        """None: to be computed again, and ``attempts`` with them."""
 
 
 class Assembler:
@@ -59,12 +92,13 @@ class Assembler:
         self._group_of: dict[Identity, Group] = {}
         """The group of each half that is followed: what an event is looked up by."""
         self._alias: dict[str, str] = {}
-        self._tombs: OrderedDict[int, tuple[int, int]] = OrderedDict()
-        """Hash of the identity of a half that was closed -> (its last event's time, when it was last spoken of).
-        A hash, since there are many."""
+        self._tombs: OrderedDict[int, _Tomb] = OrderedDict()
+        """By the hash of an identity, or of a base id: a hash, since there are many."""
         self._now_ns = 0
         self._last_t: dict[str, int] = {}
         """When each engine was heard last."""
+        self._raised: dict[str, tuple[int, str]] = {}
+        """Engine -> (when, what) its connector raised on the engine's main thread, last."""
         self._gaps: dict[str, tuple[int, int]] = {}
         """Engine -> (when its recording was switched on again, when that was read)."""
         self._engines: dict[str, EngineFacts] = {}
@@ -109,6 +143,11 @@ class Assembler:
         """Some event of an engine, at ``t``: a sign of life."""
         self._last_t[engine] = max(t, self._last_t.get(engine, 0))
 
+    def raised(self, engine: str, t: int, what: str) -> None:
+        """What an engine's connector raised: if the engine is gone, it died of it."""
+        self._raised[engine] = max((t, what), self._raised.get(engine, (0, "")))
+        self._look_again()
+
     def gap_ended(self, engine: str, t: int) -> None:
         """An engine records again. What it does not soon say to be open ended while nobody looked."""
         self._gaps[engine] = (t, self._now_ns)
@@ -136,49 +175,52 @@ class Assembler:
         group.last_t = max(group.last_t, event.t)
         group.transfers = None
         if isinstance(event, ev.Matched):
+            peer = (event.peer_engine, event.peer_request_id)
             self._join(group, event.peer_request_id)
-            group.pairs.setdefault(identity, set()).add((event.peer_engine, event.peer_request_id))
-        elif isinstance(event, ev.ReadStaged | ev.RequestArrived):
+            group.pairs.setdefault(identity, set()).add(peer)
+            if peer not in group.halves and (tomb := self._tombs.get(hash(peer))):
+                group.reopened = {**group.reopened, peer: tomb.attempt}
+        elif isinstance(event, _OF_A_READ):
             self._pair_read(group, half)
 
     def _begin(self, identity: Identity, event: ev.RequestEvent) -> Group | None:
         """The group of a half that is not followed yet, with that half; None if it comes too late to matter."""
-        buried = self._tombs.get(hash(identity))
-        if buried is not None:
-            begins = isinstance(
-                event, ev.RegistrationStaged | ev.ReadStaged | ev.RequestArrived | ev.BlocksStaged
-            )
-            if not begins or event.t <= buried[0]:
+        base = base_id(event.request_id)
+        tomb = self._tombs.get(hash(identity))
+        if tomb is not None:
+            if not isinstance(event, _BEGINNINGS) or event.t <= tomb.last_t:
                 # Said again as long as the engine holds on to it: so must we.
-                self._tombs[hash(identity)] = (buried[0], self._now_ns)
-                self._tombs.move_to_end(hash(identity))
+                for spoken_of in (hash(identity), hash(base)):
+                    last_t, _, attempt = self._tombs.get(spoken_of, tomb)
+                    self._entomb(spoken_of, last_t, attempt)
                 return None
             del self._tombs[hash(identity)]
-        base = base_id(event.request_id)
-        base = self._alias.get(base, base)
-        group = self._groups.get(base)
+        name = self._alias.get(base, base)
+        group = self._groups.get(name)
         if group is None:
             if len(self._groups) >= MAX_GROUPS:
                 self._evict()
-            group = self._groups[base] = Group(base)
-        group.halves[identity] = Half(*identity)
+            group = self._groups[name] = Group(name)
+        if earlier := self._tombs.get(hash(base)):
+            group.before = {**group.before, base: earlier.attempt}
+        group.halves[identity] = Half(*identity, base)
         self._group_of[identity] = group
         return group
 
     def _pair_read(self, group: Group, half: Half) -> None:
-        """Pull: D says by itself which of P's requests it reads."""
-        facts = half.by_kind()
-        arrived, wanted = facts.first(ev.RequestArrived), facts.first(ev.ReadStaged)
-        if arrived and wanted and arrived.peer_request_id:
-            self._join(group, arrived.peer_request_id)
-            engine = arrived.peer_engine or wanted.peer_engine
-            peers = group.pairs.setdefault((engine, arrived.peer_request_id), set())
-            peers.add((half.engine, half.request_id))
+        """Pull: D says by itself which of P's requests it reads, or that it need not read."""
+        if not half.has(ev.ReadStaged, ev.ReadHandedOff):
+            return
+        engine, request_id = wanted_by(half)
+        if engine and request_id:
+            self._join(group, request_id)
+            group.pairs.setdefault((engine, request_id), set()).add(half.identity)
 
     def _join(self, group: Group, request_id: str) -> None:
         """A request that is paired with one of this group belongs to it, whatever its base id."""
         other = base_id(request_id)
-        if other == group.base or other in self._alias:
+        other = self._alias.get(other, other)
+        if other == group.base:
             return
         self._alias[other] = group.base
         group.aliases.append(other)
@@ -189,6 +231,8 @@ class Assembler:
         group.aliases += merged.aliases
         self._alias.update(dict.fromkeys(merged.aliases, group.base))
         group.last_t = max(group.last_t, merged.last_t)
+        group.before = {**group.before, **merged.before}
+        group.reopened = {**group.reopened, **merged.reopened}
         for key, peers in merged.pairs.items():
             group.pairs.setdefault(key, set()).update(peers)
 
@@ -208,22 +252,17 @@ class Assembler:
         return group.transfers
 
     def _engine(self, engine_id: str | None) -> EngineFacts:
-        return self._engines.get(engine_id or "", UNKNOWN_ENGINE)
+        facts = self._engines.get(engine_id or "", UNKNOWN_ENGINE)
+        if facts.alive or engine_id not in self._raised:
+            return facts
+        return msgspec.structs.replace(facts, died_of=self._raised[engine_id][1])
 
     def _assemble(self, group: Group) -> Iterable[Transfer]:
-        attempt = 1
-        for pair in sorted(_pairs(group), key=_opened):
-            transfer = transfer_of(
-                pair.p,
-                pair.d,
-                _wanted_engine(pair.d) if pair.d and not pair.p else None,
-                self._engine,
-                self._agents,
-                attempt=attempt,
-                tentative=pair.tentative,
-            )
+        group.attempts = attempts_of(group.halves.values(), group.before, group.reopened)
+        pairs = pairs_of(group.halves, group.pairs, group.attempts)
+        for pair in sorted(pairs, key=attrgetter("opened")) if len(pairs) > 1 else pairs:
+            transfer = transfer_of(pair, self._engine, self._agents)
             if transfer is not None:
-                attempt += 1
                 yield transfer
 
     # -- closing -----------------------------------------------------------------------------------
@@ -262,9 +301,11 @@ class Assembler:
 
     def _both_final(self, group: Group, transfer: Transfer) -> bool:
         p = group.halves.get((transfer.p_engine or "", transfer.p_request or ""))
-        d = group.halves.get((transfer.d_engine or "", transfer.d_request or ""))
+        d_identity = (transfer.d_engine or "", transfer.d_request or "")
+        d = group.halves.get(d_identity)
         p_final = p is not None and p.has(ev.SendFinished, ev.PrefillNotProcessed)
         d_final = d is not None and d.has(ev.DecodeScheduled, ev.ReceiveFailed, ev.RequestEnded)
+        d_final = d_final or d_identity in group.reopened
         if transfer.outcome is Outcome.LOST:
             p_final = p_final or not self._is_there(transfer.p_engine)
             d_final = d_final or not self._is_there(transfer.d_engine)
@@ -297,15 +338,24 @@ class Assembler:
         del self._groups[group.base]
         for alias in group.aliases:
             del self._alias[alias]
+        last = dict(group.before)
         for identity, half in group.halves.items():
             del self._group_of[identity]
-            self._tombs[hash(identity)] = (half.last_t, self._now_ns)
+            attempt = group.attempts.get(identity, 0)
+            self._entomb(hash(identity), half.last_t, attempt)
+            last[half.base] = max(last.get(half.base, 0), attempt)
+        for base, attempt in last.items():
+            self._entomb(hash(base), group.last_t, attempt)
         # Late events of a closed transfer come within its lease; keep twice that much, bounded.
         horizon_ns = self._now_ns - int(2 * self._lease_s * 1e9)
         while self._tombs and (
-            len(self._tombs) > MAX_TOMBS or next(iter(self._tombs.values()))[1] < horizon_ns
+            len(self._tombs) > MAX_TOMBS or next(iter(self._tombs.values())).spoken_ns < horizon_ns
         ):
             self._tombs.popitem(last=False)
+
+    def _entomb(self, name: int, last_t: int, attempt: int) -> None:
+        self._tombs.pop(name, None)  # to the end, in the order of being spoken of
+        self._tombs[name] = _Tomb(last_t, self._now_ns, attempt)
 
     def _evict(self) -> None:
         """Make room: ended ones first, then one-sided ones, then the oldest."""
@@ -328,49 +378,3 @@ def _unseen(transfer: Transfer) -> Transfer:
         closed_ns=transfer.since_ns,
         error="it ended while recording was off",
     )
-
-
-class _Pair(NamedTuple):
-    p: Half | None
-    d: Half | None
-    tentative: bool = False
-
-
-def _pairs(group: Group) -> list[_Pair]:
-    """The halves of a group by two: as P's ranks matched them, else tentatively, else alone."""
-    halves = sorted(group.halves.values(), key=lambda h: (h.first_t, h.engine, h.request_id))
-    pairs = []
-    for p, peers in group.pairs.items():
-        for engine, request_id in sorted(peers):
-            # A match that had no room for D's engine id: P named it when it drained the registration.
-            d = group.halves.get((engine, request_id)) or next(
-                (h for h in halves if h.request_id == request_id and h.decodes), None
-            )
-            pairs.append(_Pair(group.halves.get(p), d or Half(engine, request_id)))
-    taken = {id(half) for pair in pairs for half in (pair.p, pair.d)}
-    free_p = [h for h in halves if not h.decodes and id(h) not in taken]
-    for d in (h for h in halves if h.decodes and id(h) not in taken):
-        wanted = _wanted_engine(d)
-        p_half = next((h for h in free_p if wanted in (None, h.engine)), None)
-        if p_half is not None:
-            free_p.remove(p_half)
-        pairs.append(_Pair(p_half, d, p_half is not None))
-    return pairs + [_Pair(h, None) for h in free_p]
-
-
-def _wanted_engine(d: Half) -> str | None:
-    """The P engine that D registers with, as far as D said."""
-    facts = d.by_kind()
-    for event in (
-        facts.first(ev.RegistrationStaged),
-        facts.first(ev.ReadStaged),
-        facts.first(ev.RequestArrived),
-    ):
-        if event is not None and event.peer_engine:
-            return event.peer_engine
-    return None
-
-
-def _opened(pair: _Pair) -> tuple[int, str]:
-    halves = [half for half in (pair.p, pair.d) if half and half.events]
-    return min((h.first_t for h in halves), default=0), halves[0].request_id if halves else ""

@@ -14,13 +14,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from pushscope.telemetry.doctor import examine
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.recorder import SWITCH_NAME
 from pushscope.telemetry.recording import RecordingSource, RecordingWriter
@@ -201,20 +199,3 @@ def recording(to: Annotated[Switch, typer.Argument(help="on or off")], rings: Ri
                 f"cannot switch recording {to.value} in {folder}: {e.strerror}; run it as the engines' user"
             ) from e
     typer.echo(f"recording is {to.value} for engines that use {folder}")
-
-
-_SIGNS = {True: "ok  ", False: "FAIL", None: "note"}
-
-
-def doctor(
-    rings: RingFolder = None, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-) -> None:
-    """Check what pushscope needs on this host. Exit status 1 if something is wrong."""
-    checks = examine(rings or default_folder())
-    with sentences():
-        if as_json:
-            write_out(msgspec.json.encode(checks) + b"\n")
-        else:
-            lines = [f"{_SIGNS[check.ok]}  {check.subject}: {clean(check.finding)}" for check in checks]
-            print_out(lambda console: console.print(Text("\n".join(lines)), soft_wrap=True))
-    raise typer.Exit(1 if any(check.ok is False for check in checks) else 0)

@@ -477,6 +477,14 @@ class RecordingSwitched(Event, frozen=True, array_like=True, gc=False, tag=75):
     on: bool = True
 
 
+class ConnectorRaised(Event, frozen=True, array_like=True, gc=False, tag=76):
+    """An exception left the connector on the engine's main thread: vLLM's engine core ends of it."""
+
+    where: str = ""
+    error: str = ""
+    gives_way: ClassVar[str] = "error"
+
+
 AnyEvent = (
     RequestArrived
     | TraceContext
@@ -534,6 +542,7 @@ AnyEvent = (
     | Loop
     | Tables
     | RecordingSwitched
+    | ConnectorRaised
 )
 
 KINDS: Final[tuple[type[Event], ...]] = get_args(AnyEvent)
@@ -565,6 +574,11 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     nixl_agent: str = ""
     side_channel: str = ""
     """``host:port`` that this engine advertises for handshakes."""
+    model: str = ""
+    block_size: int = 0
+    """Tokens per KV block; 0 if not known."""
+    connector_version: int = 0
+    """vLLM's ``NIXL_CONNECTOR_VERSION``; 0 if not known."""
     lease_s: float = 30.0
     otlp_traces_endpoint: str = ""
     anchor_monotonic_ns: int = 0

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from pushscope.telemetry import events as ev
+from pushscope.telemetry.ids import base_id
 from pushscope.telemetry.transfer import Rank
 
 E = TypeVar("E", bound=ev.Event)
@@ -65,16 +66,31 @@ _DECODE_KINDS: Final = frozenset(
     }
 )
 _KEEP_LAST: Final = frozenset({ev.LeaseExtended})
+_P_OVER: Final = frozenset({ev.SendFinished, ev.PrefillNotProcessed, ev.LeaseExpired})
+_ASKS: Final = frozenset(
+    {
+        ev.RegistrationStaged,
+        ev.RegistrationHandedOff,
+        ev.RegistrationSent,
+        ev.RegistrationDrained,
+        ev.ReadStaged,
+    }
+)
+_D_OVER: Final = frozenset({ev.RequestEnded, ev.ReceiveFailed, ev.ReceiveFinished})
+
+Identity = tuple[str, str]
+"""(engine, request id)."""
 
 
 class Half:
     """The events of one request as one engine saw it, and (``RegistrationDrained``) as a peer heard of it."""
 
-    __slots__ = ("decodes", "engine", "events", "first_t", "heard_ns", "last_t", "request_id")
+    __slots__ = ("base", "decodes", "engine", "events", "first_t", "heard_ns", "last_t", "request_id")
 
-    def __init__(self, engine: str, request_id: str):
+    def __init__(self, engine: str, request_id: str, base: str | None = None):
         self.engine = engine
         self.request_id = request_id
+        self.base = base_id(request_id) if base is None else base
         self.events: dict[Key, ev.Event] = {}
         self.first_t = 0
         self.last_t = 0
@@ -82,6 +98,27 @@ class Half:
         """This is D's half: some event says so."""
         self.heard_ns = 0
         """When an event of it was read last, be it one that was only said again."""
+
+    @property
+    def identity(self) -> Identity:
+        return self.engine, self.request_id
+
+    @property
+    def asks(self) -> bool:
+        """This is D's half, and it wants blocks."""
+        return any(kind in _ASKS for kind, _, _ in self.events)
+
+    @property
+    def named(self) -> str:
+        """The P request that D was told of by the router; empty if this is not D's half, or not known."""
+        arrived = (e for e in self.events.values() if isinstance(e, ev.RequestArrived))
+        return next((e.peer_request_id for e in arrived), "")
+
+    @property
+    def over_ns(self) -> int | None:
+        """When this side was done with its part, or gave it up; None while it is at it."""
+        kinds = _D_OVER if self.decodes else _P_OVER
+        return min((e.t for (kind, _, _), e in self.events.items() if kind in kinds), default=None)
 
     def add(self, rank: Rank, event: ev.Event) -> bool:
         """Fold an event in; False if it was no news."""

@@ -1,31 +1,36 @@
-"""From facts to a transfer: where it stands, who waits for whom, how it ended. Pure functions."""
+"""From facts to a transfer: how it stands, how it ended, how much of it moved. Pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.half import NO_FACTS, Facts, Half
-from pushscope.telemetry.ids import base_id
+from pushscope.telemetry.pairing import Pair, wanted_by
 from pushscope.telemetry.stages import Agents, critical_path, is_pull, stages_of
-from pushscope.telemetry.transfer import OPEN_OUTCOMES, Outcome, Stage, StageTime, Transfer
+from pushscope.telemetry.transfer import (
+    NOTHING_MOVED,
+    OPEN_OUTCOMES,
+    Outcome,
+    Rank,
+    Stage,
+    Transfer,
+)
+from pushscope.telemetry.waits import present_stage, who_waits
 
 _GOOD_ENDS: Final = frozenset({"finished_stopped", "finished_length_capped"})
+_D_WANTS: Final = (
+    ev.RegistrationStaged,
+    ev.RegistrationHandedOff,
+    ev.ReadStaged,
+    ev.ReadHandedOff,
+    ev.RequestArrived,
+)
+"""D has the request, or has even asked for its blocks."""
 _ORDER: Final = tuple(Stage)
-_NEXT: Final = {
-    Stage.RELAY: Stage.ALLOCATION,
-    Stage.ALLOCATION: Stage.HANDOFF,
-    Stage.REGISTRATION: Stage.FLIGHT,
-    Stage.FLIGHT: Stage.RENDEZVOUS,
-    Stage.HANDOFF: Stage.RENDEZVOUS,
-    Stage.RENDEZVOUS: Stage.DESCRIPTORS,
-    Stage.HANDSHAKE: Stage.DESCRIPTORS,
-    Stage.DESCRIPTORS: Stage.SUBMIT,
-    Stage.NOTIFICATION: Stage.WAKE,
-}
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
@@ -39,79 +44,111 @@ class EngineFacts(msgspec.Struct, frozen=True):
     mode: str = "push"
     last_t: int = 0
     """Of an engine that is gone: when it was heard last."""
+    died_of: str = ""
+    """Of an engine that is gone: what its connector raised."""
 
 
 UNKNOWN_ENGINE: Final = EngineFacts()
 Engines = Callable[[str | None], EngineFacts]
 
 
-def transfer_of(
-    p_half: Half | None,
-    d_half: Half | None,
-    p_engine: str | None,
-    engines: Engines,
-    agents: Agents,
-    *,
-    attempt: int = 1,
-    tentative: bool = False,
-) -> Transfer | None:
-    """The transfer of these two halves; None while it is no more than a prompt that is being computed.
-
-    ``p_engine`` is named where D knows it though P is not observed.
-    """
+def transfer_of(pair: Pair, engines: Engines, agents: Agents) -> Transfer | None:
+    """The transfer of these two halves; None while it is no more than a prompt that is being computed."""
+    p_half, d_half = pair.p, pair.d
     p = p_half.by_kind() if p_half else NO_FACTS
     d = d_half.by_kind() if d_half else NO_FACTS
     if not _is_transfer(p, d):
         return None
-    p_engine = p_half.engine if p_half else p_engine
+    # D names its P even where P is not observed.
+    p_engine = p_half.engine if p_half else wanted_by(d_half)[0] if d_half else None
     d_engine = d_half.engine if d_half else None
     p_state, d_state = engines(p_engine), engines(d_engine)
     sides = (*(("P",) if p_state.observed else ()), *(("D",) if d_state.observed else ()))
     stages = stages_of(p, d, agents)
-    outcome, ended_t, error = _outcome(p, d, p_state, d_state)
+    outcome, ended_t, error = _outcome(p, d, p_state, d_state, d_was_over=pair.d_was_over)
     if gone := _gone(outcome, ended_t, p, p_state, d_state):
         error = f"{gone}; {error}" if error else gone
         outcome, ended_t = Outcome.LOST, ended_t or _last_t(p_half, d_half)
-    stage, since = (None, ended_t) if ended_t else _present(stages, p_half, d_half)
+    stage, since = (None, ended_t) if ended_t else present_stage(stages) or (None, _last_t(p_half, d_half))
     staged, scheduled = p.first(ev.BlocksStaged), d.first(ev.DecodeScheduled)
     registered, wanted = d.first(ev.RegistrationStaged), d.first(ev.ReadStaged)
     pull = is_pull(d) or "pull" in (p_state.mode, d_state.mode)
-    poster = d if pull else p
-    done, ranks = (_reads if pull else _ranks)(p, d, p_state, d_state)
     matched = p.first(ev.Matched)
-    transfers_done = [e for _, e in poster.all(ev.TransferDone)]
     asked = registered or wanted
     seen = [half for half in (p_half, d_half) if half and half.events]
+    moved = _NOTHING if outcome in NOTHING_MOVED else _moved(p, d, p_state, d_state, pull=pull)
     return Transfer(
-        base_id=base_id(seen[0].request_id),
-        attempt=attempt,
+        base_id=seen[0].base,
+        attempt=pair.attempt,
+        p_attempt=pair.p_attempt if p_half else None,
+        pairing=pair.note,
         mode="pull" if pull else "push",
         d_engine=d_engine,
         d_request=d_half.request_id if d_half else None,
         p_engine=p_engine,
         p_request=p_half.request_id if p_half else None,
-        tentative=tentative,
+        tentative=pair.tentative,
         sides=sides,
         outcome=outcome,
         stage=stage,
         opened_ns=min(half.first_t for half in seen),
         since_ns=since,
         closed_ns=ended_t or None,
-        waits="" if ended_t else _waits(p, d, "pull" if pull else "push"),
+        waits="" if ended_t else who_waits(p, d, pull=pull, taken_by=pair.taken_by),
         order="" if matched is None else "blocks first" if matched.blocks_first else "registration first",
         error=error,
-        ranks_done=done,
-        ranks=ranks,
+        ranks_done=moved.ranks_done,
+        ranks=moved.ranks,
         num_tokens=asked.num_tokens if asked else staged.num_tokens if staged else None,
-        num_blocks=_num_blocks(p, d),
-        num_bytes=_known_sum([e.num_bytes for e in transfers_done]),
-        descriptors=_known_sum([e.num_descriptors for _, e in poster.all(ev.DescriptorsBuilt)]),
-        descriptors_merged=_known_sum([e.num_descriptors for e in transfers_done]),
+        num_blocks=moved.num_blocks,
+        num_bytes=moved.num_bytes,
+        descriptors=moved.descriptors,
+        descriptors_merged=moved.descriptors_merged,
         stages=tuple(sorted(stages, key=lambda s: (_ORDER.index(s.stage), s.rank or (), s.peer_rank or ()))),
         path=critical_path(p, d, stages),
         exposed_ns=scheduled.t - staged.t if scheduled and staged else None,
         hidden_ns=max(0, staged.t - registered.t) if registered and staged else None,
+        lease_until_ns=None if ended_t else _lease_until(p),
     )
+
+
+class _Moved(NamedTuple):
+    """How much is to move, and how much of it did."""
+
+    ranks_done: int
+    ranks: int
+    num_blocks: int | None
+    num_bytes: int | None
+    descriptors: int | None
+    descriptors_merged: int | None
+
+
+_NOTHING: Final = _Moved(0, 0, 0, 0, 0, 0)
+
+
+def _moved(p: Facts, d: Facts, p_state: EngineFacts, d_state: EngineFacts, *, pull: bool) -> _Moved:
+    poster = d if pull else p
+    done = [e for _, e in poster.all(ev.TransferDone)]
+    return _Moved(
+        *(_reads if pull else _ranks)(p, d, p_state, d_state),
+        num_blocks=_num_blocks(p, d),
+        num_bytes=_known_sum([e.num_bytes for e in done]),
+        descriptors=_known_sum([e.num_descriptors for _, e in poster.all(ev.DescriptorsBuilt)]),
+        descriptors_merged=_known_sum([e.num_descriptors for e in done]),
+    )
+
+
+def _lease_until(p: Facts) -> int | None:
+    """The first end of a lease among P's ranks; as the scheduler set it, where no worker has it yet."""
+    leases: list[tuple[Rank, ev.LeaseSet | ev.LeaseExtended]]
+    leases = [*p.all(ev.LeaseSet), *p.all(ev.LeaseExtended)]
+    until: dict[Rank, int] = {}
+    for rank, e in leases:
+        until[rank] = max(until.get(rank, 0), e.t + int(e.lease_s * 1e9))
+    if until:
+        return min(until.values())
+    staged = p.first(ev.BlocksStaged)
+    return staged.t + int(staged.lease_s * 1e9) if staged else None
 
 
 def _is_transfer(p: Facts, d: Facts) -> bool:
@@ -135,9 +172,11 @@ def _is_transfer(p: Facts, d: Facts) -> bool:
     )
 
 
-def _outcome(p: Facts, d: Facts, p_state: EngineFacts, d_state: EngineFacts) -> tuple[Outcome, int, str]:
+def _outcome(
+    p: Facts, d: Facts, p_state: EngineFacts, d_state: EngineFacts, *, d_was_over: bool
+) -> tuple[Outcome, int, str]:
     """Outcome, when it ended (0 if open), and the error in words."""
-    ended = _arrived(p, d) or _failed(p, d) or _given_up(p, d, d_state)
+    ended = _arrived(p, d) or _failed(p, d) or _given_up(p, d, d_state, d_was_over=d_was_over)
     if ended:
         return ended
     met = d.has(ev.SubmitStarted) or (
@@ -169,24 +208,28 @@ def _failed(p: Facts, d: Facts) -> tuple[Outcome, int, str] | None:
     return None
 
 
-def _given_up(p: Facts, d: Facts, d_state: EngineFacts) -> tuple[Outcome, int, str] | None:
+def _given_up(
+    p: Facts, d: Facts, d_state: EngineFacts, *, d_was_over: bool
+) -> tuple[Outcome, int, str] | None:
     """A side stopped waiting."""
     ended = d.first(ev.RequestEnded)
-    if expired := p.first(ev.LeaseExpired):
-        d_waits_on = d_state.observed and d.has(
-            ev.RegistrationStaged, ev.RegistrationHandedOff, ev.ReadStaged
-        )
-        if not d_waits_on or (ended and expired.t < ended.t):
-            return Outcome.EXPIRED, expired.t, "P's lease ran out before the blocks were taken"
+    d_waits_on = d_state.observed and d.has(*_D_WANTS) and not d_was_over
+    expired = p.first(ev.LeaseExpired)
+    if expired and (not d_waits_on or (ended and expired.t < ended.t)):
+        return Outcome.EXPIRED, expired.t, "P's lease ran out before the blocks were taken"
     if ended:
         error = _error(p, d)
         why = f"D ended the request: {ended.status}"
         return Outcome.ABORTED, ended.t, f"{why}, after {error}" if error else why
-    if d_state.observed and d.has(ev.RegistrationStaged, ev.RegistrationHandedOff, ev.ReadStaged):
-        return None  # whatever became of P's side: D waits on
+    if d_waits_on:
+        return None  # whatever became of P's side
     if dropped := p.first(ev.PrefillNotProcessed):
+        if dropped.status in _GOOD_ENDS:
+            return Outcome.NOTHING_TO_PUSH, dropped.t, ""
         return Outcome.ABORTED, dropped.t, f"P ended the prefill leg: {dropped.status}"
     if sent := p.first(ev.SendFinished):
+        if d_was_over:
+            return Outcome.ABORTED, sent.t, "D had ended the request before P's blocks met its registration"
         return Outcome.DELIVERED, sent.t, ""
     return None
 
@@ -209,70 +252,18 @@ def _gone(outcome: Outcome, ended_t: int, p: Facts, p_state: EngineFacts, d_stat
     p_took_it = outcome is Outcome.ABORTED and p_was_at_it and not p_state.alive and ended_t >= p_state.last_t
     if outcome not in OPEN_OUTCOMES and not p_took_it:
         return ""
-    gone = [side for side, state in (("P", p_state), ("D", d_state)) if state.observed and not state.alive]
-    return f"{' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} gone" if gone else ""
+    gone = {
+        side: state.died_of
+        for side, state in (("P", p_state), ("D", d_state))
+        if state.observed and not state.alive
+    }
+    causes = "; ".join(f"{side}'s {cause}" for side, cause in gone.items() if cause)
+    words = f"{' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} gone" if gone else ""
+    return f"{words}: {causes}" if causes else words
 
 
 def _last_t(*halves: Half | None) -> int:
     return max(half.last_t for half in halves if half)
-
-
-def _present(
-    stages: Sequence[StageTime], p_half: Half | None, d_half: Half | None
-) -> tuple[Stage | None, int]:
-    """The stage an open transfer is in, and since when: the furthest that has begun and not ended."""
-    began = [s for s in stages if s.end_ns is None]
-    if began:
-        furthest = max(began, key=lambda s: _ORDER.index(s.stage))
-        return furthest.stage, furthest.start_ns
-    ended = [s for s in stages if s.end_ns is not None]
-    if not ended:
-        return None, _last_t(p_half, d_half)
-    latest = max(ended, key=lambda s: s.end_ns or 0)
-    # Between two stages: it is on its way into the one that comes next.
-    following = {
-        Stage.HANDOFF: Stage.RENDEZVOUS,
-        Stage.RELAY: Stage.ALLOCATION,
-        Stage.ALLOCATION: Stage.HANDOFF,
-        Stage.REGISTRATION: Stage.FLIGHT,
-        Stage.FLIGHT: Stage.RENDEZVOUS,
-    }
-    following |= {Stage.RENDEZVOUS: Stage.DESCRIPTORS, Stage.HANDSHAKE: Stage.DESCRIPTORS}
-    following |= {Stage.DESCRIPTORS: Stage.SUBMIT, Stage.NOTIFICATION: Stage.WAKE}
-    return following.get(latest.stage, latest.stage), latest.end_ns or latest.start_ns
-
-
-def _waits(p: Facts, d: Facts, mode: str) -> str:
-    """Who waits for what, if one half of the meeting is missing."""
-    if is_pull(d):
-        handshake = d.has(ev.TransferDeferred) and not d.has(ev.TransferResumed)
-        return "D waits for its handshake with P" if handshake else ""
-    if p.has(ev.Matched):
-        return (
-            "D waits for P's handshake"
-            if p.has(ev.TransferDeferred) and not p.has(ev.TransferResumed)
-            else ""
-        )
-    registered = d.has(ev.RegistrationStaged, ev.RegistrationSent, ev.RegistrationDrained)
-    staged = p.has(ev.BlocksStaged, ev.BlocksHandedOff, ev.BlocksPickedUp)
-    if registered and staged:
-        if p.has(ev.LeaseExpired):
-            return "D waits for blocks that P has released"
-        if d.has(ev.RegistrationDrained):
-            return "both are at P, its writer has yet to pair them"
-        return "P waits for D's registration to arrive"
-    if registered:
-        if p.has(ev.PrefillNotProcessed):
-            return "D waits for a prefill that P gave up"
-        if p.has(ev.PrefillScheduled):
-            return "D waits for P's prefill, which is running"
-        if p.has(ev.RequestArrived):
-            return "D waits for P's prefill, which is queued"
-        return "D waits for P's prefill"
-    if staged:
-        waits = "P waits for D to read" if mode == "pull" else "P waits for D's registration"
-        return f"{waits}, D has the request queued" if d.has(ev.RequestArrived) else waits
-    return ""
 
 
 def _ranks(p: Facts, d: Facts, p_state: EngineFacts, d_state: EngineFacts) -> tuple[int, int]:

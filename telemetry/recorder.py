@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from pushscope.telemetry.events import (
+    ConnectorRaised,
     Event,
     EventsDropped,
     Loop,
@@ -102,6 +103,10 @@ class Recorder:
             self._first_error,
             exc_info=error,
         )
+
+    def raised(self, error: BaseException, where: str) -> None:
+        """vLLM's own method ``where`` raised, on the engine's main thread."""
+        self.record(ConnectorRaised(now(), where, error_text(error)))
 
     def took(self, ns: int) -> None:
         """Add a connector call that kept the engine's main thread for ``ns`` nanoseconds."""

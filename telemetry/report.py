@@ -19,14 +19,25 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from pushscope.telemetry import units
-from pushscope.telemetry.transfer import PULL_STAGES, PUSH_STAGES, Outcome, Rank, Stage, StageTime, Transfer
+from pushscope.telemetry.transfer import PULL_STAGES, Outcome, Rank, Stage, StageTime, Transfer
 
 Window = tuple[int, int]
 """[blocks staged, decode scheduled], in nanoseconds."""
 
-_P_STAGES = frozenset({Stage.HANDOFF, Stage.RENDEZVOUS, Stage.DESCRIPTORS, Stage.SUBMIT})
-_D_STAGES = frozenset({Stage.REGISTRATION, Stage.NOTIFICATION, Stage.WAKE})
-_BOTH_STAGES = frozenset({Stage.FLIGHT, Stage.WIRE})
+_PUSH_NEEDS: dict[Stage, str] = {
+    Stage.REGISTRATION: "D",
+    Stage.FLIGHT: "PD",
+    Stage.HANDOFF: "P",
+    Stage.RENDEZVOUS: "P",
+    Stage.DESCRIPTORS: "P",
+    Stage.SUBMIT: "P",
+    Stage.WIRE: "PD",
+    Stage.NOTIFICATION: "D",
+    Stage.WAKE: "D",
+}
+_PULL_NEEDS: dict[Stage, str] = {**dict.fromkeys(PULL_STAGES, "D"), Stage.RELAY: "PD"}
+"""Which sides must be observed to see a stage. A handshake is part of a transfer only at the first contact of two
+engines, so it is never missed."""
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +88,22 @@ class Unobserved(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt at a request that was sent more than once."""
+
+    attempt: int
+    p_attempt: int | None
+    outcome: Outcome
+    pairing: str = ""
+
+
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that was sent more than once."""
+
+    base_id: str
+    attempts: tuple[AttemptReport, ...]
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that ``pushscope report`` says."""
 
@@ -85,6 +112,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Of those, not ended yet; their open stages are not counted."""
     retries: int = 0
     """Second and later attempts."""
+    retried: tuple[Retried, ...] = ()
+    """The requests that have them, in the order of their first attempt."""
+    mispaired: int = 0
+    """Transfers that P paired otherwise than their legs were sent: across attempts, or not alike on all ranks."""
     tentative: int = 0
     """Paired by their base id only."""
     outcomes: dict[str, int] = {}
@@ -129,6 +160,8 @@ def summarize(transfers: Iterable[Transfer]) -> Report:
         transfers=len(everything),
         open=sum(transfer.is_open for transfer in everything),
         retries=sum(transfer.attempt > 1 for transfer in everything),
+        retried=_retried(everything),
+        mispaired=sum(bool(transfer.pairing) for transfer in everything),
         tentative=sum(transfer.tentative for transfer in everything),
         outcomes=_tally(transfer.outcome.value for transfer in everything),
         orders=_tally(transfer.order for transfer in everything if transfer.order),
@@ -145,6 +178,19 @@ def summarize(transfers: Iterable[Transfer]) -> Report:
         ranks=_rank_reports(everything),
         unobserved=_unobserved(delivered),
     )
+
+
+def _retried(transfers: Sequence[Transfer]) -> tuple[Retried, ...]:
+    """The requests that were tried more than once, with all of their attempts that were seen."""
+    again = {t.base_id for t in transfers if max(t.attempt, t.p_attempt or 0) > 1}
+    attempts: dict[str, list[AttemptReport]] = {}
+    for t in sorted(transfers, key=lambda t: (t.opened_ns, t.attempt)):
+        if t.base_id in again:
+            seen = AttemptReport(
+                attempt=t.attempt, p_attempt=t.p_attempt, outcome=t.outcome, pairing=t.pairing
+            )
+            attempts.setdefault(t.base_id, []).append(seen)
+    return tuple(Retried(base_id=base, attempts=tuple(seen)) for base, seen in attempts.items())
 
 
 def exposed_window(transfer: Transfer) -> Window | None:
@@ -269,27 +315,14 @@ def _unobserved(transfers: Sequence[Transfer]) -> tuple[Unobserved, ...]:
 
 
 def _missing(transfer: Transfer) -> Iterator[tuple[Stage, str]]:
-    # A handshake is part of a transfer only at the first contact of two engines, so it is never missed.
     seen = {stage_time.stage for stage_time in transfer.stages}
-    for stage in Stage:
-        if stage in seen or stage is Stage.HANDSHAKE:
-            continue
-        if stage not in (PULL_STAGES if transfer.mode == "pull" else PUSH_STAGES):
-            continue
-        yield stage, _why_missing(stage, transfer)
-
-
-def _why_missing(stage: Stage, transfer: Transfer) -> str:
-    if transfer.mode == "pull":  # D itself reads; only the relay begins at P
-        needs = {"P", "D"} if stage is Stage.RELAY else {"D"}
-    elif stage in _BOTH_STAGES:
-        needs = {"P", "D"}
-    else:
-        needs = {"P"} if stage in _P_STAGES else {"D"}
-    absent = sorted(needs - set(transfer.sides))
-    if absent:
-        return f"{' and '.join(absent)} not observed"
-    return "observed, but not seen: events lost, or the seam is off"
+    needs = _PULL_NEEDS if transfer.mode == "pull" else _PUSH_NEEDS
+    for stage in needs.keys() - seen - {Stage.HANDSHAKE}:
+        absent = sorted(set(needs[stage]) - set(transfer.sides))
+        if absent:
+            yield stage, f"{' and '.join(absent)} not observed"
+        else:
+            yield stage, "observed, but not seen: events lost, or the seam is off"
 
 
 def _last_seen_ns(transfer: Transfer) -> int:

@@ -63,7 +63,6 @@ _COMMIT_AT: Final = SLOT_BYTES - 8
 _COMMIT: Final = struct.Struct("<Q")
 _LOOK_AHEAD: Final = 64
 """Holes are at most as many as threads that write; nothing committed this far ahead means nothing new."""
-_ROOM_FOR_OTHERS: Final = 1 << 30
 
 
 class RingError(PushscopeError):
@@ -206,14 +205,9 @@ class RingWriter:
             self.origin = msgspec.structs.replace(origin, instance=instance)
             self.path = folder / (instance + SUFFIX)
             self.num_slots = num_slots
+            header, mode = _header(self.origin, num_slots), 0o600 if group is None else 0o640
             try:
-                self._fd, self._map = _publish(
-                    folder_fd,
-                    self.path.name,
-                    size,
-                    _header(self.origin, num_slots),
-                    0o600 if group is None else 0o640,
-                )
+                self._fd, self._map = _publish(folder_fd, self.path.name, size, header, mode)
             except OSError as e:
                 raise RingError(
                     f"cannot make a ring of {size} bytes in {folder}: {e.strerror}; free space there, or set "
@@ -275,11 +269,16 @@ def _header(origin: Origin, num_slots: int) -> bytes:
     return _HEADER.pack(MAGIC, LAYOUT_VERSION, SLOT_BYTES, num_slots, len(body), crc32(body)) + body
 
 
+def room_for_others(total_bytes: int) -> int:
+    """What a new ring must leave free of a file system of that size."""
+    return min(total_bytes // 2, 1 << 30)
+
+
 def _check_room(folder: Path, folder_fd: int, size: int) -> None:
     """Engines keep queues in /dev/shm, which containers make small: never take what they may need."""
     fs = os.fstatvfs(folder_fd)
     left = fs.f_bavail * fs.f_frsize - size
-    if left < min(fs.f_blocks * fs.f_frsize // 2, _ROOM_FOR_OTHERS):
+    if left < room_for_others(fs.f_blocks * fs.f_frsize):
         raise RingError(
             f"a ring of {size} bytes would leave {max(left, 0)} bytes in {folder}, less than half of that file "
             f"system; enlarge it (--shm-size, emptyDir sizeLimit), or set PUSHSCOPE_DIR to another folder"

@@ -19,10 +19,27 @@ class EngineProcess(msgspec.Struct, frozen=True, kw_only=True):
     events_lost: int = 0
     """Events that this reader missed, and that the engine could not record."""
     last_event_ns: int | None = None
+    recording: bool = True
+    """False while recording is switched off."""
+    seams_off: str = ""
+    """What is not recorded because this vLLM differs."""
+    shut_down: bool = False
+    """It said that it ends."""
+    raised: str = ""
+    """The exception that left its connector on the engine's main thread."""
+    replaced: bool = False
+    """A later process of the same engine id has its place."""
     loop_calls: int = 0
     loop_s: float = 0.0
     """Time that the connector took from the engine's main thread, over ``loop_calls`` calls."""
     loop_max_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """``scheduler``, ``worker 0`` (the tensor-parallel rank), ``worker 1.0`` (of pipeline stage 1)."""
+        pp, tp = self.rank
+        rank = "" if self.connector_role == "scheduler" else f" {pp}.{tp}" if pp else f" {tp}"
+        return f"{self.connector_role}{rank}"
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +56,31 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     nixl_version: str = ""
     side_channel: str = ""
     alive: bool = True
+    """All of it is there."""
     processes: tuple[EngineProcess, ...] = ()
+
+    @property
+    def gone(self) -> tuple[EngineProcess, ...]:
+        """Its processes that are gone and that no later one replaces, the first to fall silent first."""
+        gone = (process for process in self.processes if not process.alive and not process.replaced)
+        return tuple(sorted(gone, key=lambda process: process.last_event_ns or 0))
+
+    @property
+    def end(self) -> str:
+        """How it, or a part of it, ended, after its name; empty while all of it is alive."""
+        gone = self.gone
+        cause = next((f": {process.raised}" for process in gone if process.raised), "")
+        unclean = [process for process in gone if not process.shut_down]
+        named = " and ".join(f"{process.name} (pid {process.pid})" for process in unclean or gone)
+        if not gone:
+            return ""
+        if any(process.alive for process in self.processes):
+            return f"has lost {named}{cause}; the rest of it is still there"
+        if cause:
+            return f"has gone{cause}"
+        if not unclean:
+            return "has shut down"
+        return "has gone without shutting down" + (f": {named}" if len(unclean) < len(gone) else "")
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,11 @@ Rank = tuple[int, int]
 """A rank of an engine: (pipeline-parallel rank, tensor-parallel rank)."""
 
 
+def rank_name(rank: Rank) -> str:
+    """``tp1``, or ``pp1tp0``: a pipeline of one is the usual case, and needs no words."""
+    return f"tp{rank[1]}" if rank[0] == 0 else f"pp{rank[0]}tp{rank[1]}"
+
+
 class Stage(StrEnum):
     """The stages of a transfer, in the order in which a request meets them.
 
@@ -73,9 +78,9 @@ class Outcome(StrEnum):
     DELIVERED = "delivered"
     """The decode was scheduled on the received blocks (P alone: the write was done)."""
     NOTHING_TO_RECEIVE = "nothing to receive"
-    """D had the whole prompt cached, or took it from another connector: no blocks move."""
+    """D had the whole prompt cached, computes it itself, or has it from another connector: no blocks move."""
     NOTHING_TO_PUSH = "nothing to push"
-    """P matched the request but had no blocks to write."""
+    """P had no blocks to write."""
     FAILED = "failed"
     """vLLM reported a failure of this transfer."""
     EXPIRED = "expired"
@@ -89,6 +94,8 @@ class Outcome(StrEnum):
 
 
 OPEN_OUTCOMES = frozenset({Outcome.WAITING, Outcome.MOVING})
+NOTHING_MOVED = frozenset({Outcome.NOTHING_TO_RECEIVE, Outcome.NOTHING_TO_PUSH})
+"""There was nothing to move, and nothing is missing."""
 
 
 class StageTime(msgspec.Struct, frozen=True, gc=False):
@@ -121,6 +128,12 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     base_id: str
     attempt: int = 1
+    """Which try at this request it is: the number of D's leg, of P's where D is not known."""
+    p_attempt: int | None = None
+    """Of which try P's leg is, None if that is not known: another one if P's blocks met the registration of an
+    older or newer try."""
+    pairing: str = ""
+    """In words, if P paired otherwise than the legs were sent: across attempts, or not alike on all ranks."""
     mode: str = "push"
     d_engine: str | None = None
     d_request: str | None = None
@@ -147,6 +160,7 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Notifications counted and expected, over all D ranks (P alone: writes done and posted)."""
     num_tokens: int | None = None
     num_blocks: int | None = None
+    """What D asked for, or (not known yet) what P holds; 0 if nothing is to move."""
     num_bytes: int | None = None
     descriptors: int | None = None
     descriptors_merged: int | None = None
@@ -158,6 +172,8 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Blocks staged at P -> decode scheduled at D: what the first token waited for the transfer."""
     hidden_ns: int | None = None
     """What lay before: registration work done while P still computed."""
+    lease_until_ns: int | None = None
+    """When P lets its blocks go if nobody takes them: as set, or as heartbeats have put it off."""
 
     @property
     def is_open(self) -> bool:

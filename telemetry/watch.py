@@ -42,6 +42,7 @@ class _Process:
         self.recording = True
         self.seams_off = ""
         self.down = False
+        self.raised = ""
 
 
 class Watcher:
@@ -117,6 +118,9 @@ class Watcher:
             process.seams_off = event.seams_off
         elif isinstance(event, ev.EngineDown):
             process.down = True
+        elif isinstance(event, ev.ConnectorRaised):
+            process.raised = f"{event.where} raised {event.error}"
+            self.assembler.raised(origin.engine_id, event.t, process.raised)
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -182,12 +186,13 @@ class Watcher:
         now_ns = self._reading.t_ns if self._reading else 0
         for engine_id, states in by_id.items():
             newest = states[-1].origin
+            # An engine that was restarted under its old id is as alive as its newest rings.
+            current = {_place(s.origin): s.origin.instance for s in states}.values()
             last_t = max(self._processes[s.origin.instance].last_t or 0 for s in states)
             if not any(s.alive for s in states) and now_ns - last_t > FORGET_DEAD_NS:
                 continue
             side = {"kv_producer": "P", "kv_consumer": "D"}.get(newest.kv_role, "PD")
             numbers[side] += 1
-            current = [s for s in states if s.origin.pid == newest.pid or s.alive]
             engines.append(
                 Engine(
                     engine_id=engine_id,
@@ -198,13 +203,15 @@ class Watcher:
                     vllm_version=newest.vllm_version,
                     nixl_version=newest.nixl_version,
                     side_channel=next((s.origin.side_channel for s in states if s.origin.side_channel), ""),
-                    alive=all(s.alive for s in current),
-                    processes=tuple(self._process(s) for s in states),
+                    alive=all(s.alive for s in states if s.origin.instance in current),
+                    processes=tuple(
+                        self._process(s, replaced=s.origin.instance not in current) for s in states
+                    ),
                 )
             )
         return tuple(sorted(engines, key=lambda e: _SIDES.index(e.side)))
 
-    def _process(self, state: RingState) -> EngineProcess:
+    def _process(self, state: RingState, *, replaced: bool) -> EngineProcess:
         process, origin = self._processes[state.origin.instance], state.origin
         return EngineProcess(
             pid=origin.pid,
@@ -214,6 +221,11 @@ class Watcher:
             events=process.events,
             events_lost=self._lost(state),
             last_event_ns=process.last_t,
+            recording=process.recording,
+            seams_off=process.seams_off,
+            shut_down=process.down,
+            raised=process.raised,
+            replaced=replaced,
             loop_calls=process.loop_calls,
             loop_s=process.loop_ns / 1e9,
             loop_max_s=process.loop_max_ns / 1e9,
@@ -224,17 +236,16 @@ class Watcher:
         if not self._rings and not notices:
             notices.append(f"no engine records in {self.source.label}")
         for engine in engines:
-            if not engine.alive:
-                clean = any(self._processes[s.origin.instance].down for s in self._rings_of(engine))
-                notices.append(f"{engine.name} has {'shut down' if clean else 'gone without shutting down'}")
+            if end := engine.end:
+                notices.append(f"{engine.name} {end}")
             if forgotten := sum(s.forgotten for s in self._rings_of(engine)):
                 notices.append(
                     f"{engine.name}: {forgotten} events were overwritten before this reader came; of what happened "
                     f"then only what is still open is known"
                 )
-            if any(not self._processes[s.origin.instance].recording for s in self._rings_of(engine)):
+            if not all(process.recording for process in engine.processes):
                 notices.append(f"{engine.name}: recording is switched off, what happens now is not seen")
-            missing = {self._processes[s.origin.instance].seams_off for s in self._rings_of(engine)} - {""}
+            missing = {process.seams_off for process in engine.processes} - {""}
             notices.extend(f"{engine.name}: not recorded with this vLLM: {what}" for what in sorted(missing))
         sides = "".join(engine.side for engine in engines)
         if engines and not ("P" in sides and "D" in sides):
@@ -248,6 +259,11 @@ class Watcher:
 
     def _rings_of(self, engine: Engine) -> list[RingState]:
         return [s for s in self._rings if s.origin.engine_id == engine.engine_id]
+
+
+def _place(origin: ev.Origin) -> tuple[str, int, int, int]:
+    """What only one live process of an engine can be."""
+    return origin.connector_role, origin.dp_rank, origin.pp_rank, origin.tp_rank
 
 
 def _opened(transfer: Transfer) -> tuple[int, str]:

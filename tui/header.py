@@ -104,11 +104,10 @@ def notice_lines(notices: Sequence[str], width: int, limit: int, *, colour: bool
 
 
 def _engine_state(engine: Engine, taken_ns: int) -> tuple[str, str]:
-    dead = sum(not process.alive for process in engine.processes)
     if not engine.alive:
-        return "GONE", "bad"
-    if dead:
-        return f"{dead} of {len(engine.processes)} processes GONE", "bad"
+        part = any(process.alive for process in engine.processes)
+        gone = " and ".join(process.name for process in engine.gone) if part else ""
+        return f"{gone} GONE".lstrip(), "bad"
     newest_ns = max((p.last_event_ns for p in engine.processes if p.last_event_ns is not None), default=None)
     if newest_ns is not None and taken_ns - newest_ns > SILENT_AFTER_NS:
         # No alarm: an engine without requests has nothing to say.

@@ -29,6 +29,7 @@ KEYS = (
 WORDS = (
     ("P -> D", "prefill engine to decode engine; ? is not known yet"),
     ("P ~> D", "paired by the base id alone: P's worker has not matched them yet"),
+    ("#2, #1←2", "second attempt; P's blocks of the second met D's registration of the first"),
     ("age, since", "how long it has been in its present stage"),
     ("ranks", "notifications counted, of those expected"),
     ("seen", "P only, D only: the other engine isn't observed here"),

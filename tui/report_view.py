@@ -10,7 +10,7 @@ from rich.text import Text
 
 from pushscope.telemetry import units
 from pushscope.telemetry.report import RankReport, Report, Spread, StageReport
-from pushscope.telemetry.transfer import Rank
+from pushscope.telemetry.transfer import Rank, rank_name
 from pushscope.tui.columns import Cell
 from pushscope.tui.header import flow
 
@@ -54,8 +54,12 @@ def _summary(report: Report) -> Iterable[list[str]]:
         yield _counts("rendezvous", report.orders)
     if set(report.sides) != {"P and D"}:
         yield _counts("observed", report.sides)
-    if report.retries or report.tentative:
-        yield [f"retries: {units.count(report.retries)}", f"tentative pairs: {units.count(report.tentative)}"]
+    if report.retries or report.mispaired or report.tentative:
+        yield [
+            f"retries: {units.count(report.retries)}",
+            *([f"paired across attempts: {units.count(report.mispaired)}"] if report.mispaired else []),
+            f"tentative pairs: {units.count(report.tentative)}",
+        ]
     if report.descriptors_merged:
         ratio = report.descriptors / report.descriptors_merged
         before, after = units.count(report.descriptors), units.count(report.descriptors_merged)
@@ -132,8 +136,7 @@ def _end(engine: str | None, rank: Rank | None, names: Mapping[str, str]) -> str
     name = "?" if engine is None else units.clean(names.get(engine, engine[:8]), 12)
     if rank is None:
         return name
-    # A pipeline of one is the usual case, and needs no words.
-    return f"{name}/tp{rank[1]}" if rank[0] == 0 else f"{name}/pp{rank[0]}tp{rank[1]}"
+    return f"{name}/{rank_name(rank)}"
 
 
 def _table(first: str, width: int) -> Table:

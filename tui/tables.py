@@ -110,12 +110,17 @@ def stage_time(transfer: Transfer, stage: Stage) -> str:
     return ("≤" if slowest.upper_bound else "") + units.duration(slowest.seconds)
 
 
+def attempt_mark(transfer: Transfer) -> str:
+    """`` #2`` for a second attempt, `` #1←2`` if P's blocks of the second met D's registration of the first."""
+    if transfer.p_attempt not in (None, transfer.attempt):
+        return f" #{transfer.attempt}←{transfer.p_attempt}"
+    return f" #{transfer.attempt}" if transfer.attempt > 1 else ""
+
+
 def _request(transfer: Transfer, _: Snapshot, width: int) -> Cell:
     name = transfer.base_id or transfer.d_request or transfer.p_request or "?"
-    if transfer.attempt > 1:
-        mark = f" #{transfer.attempt}"
-        return Cell(units.shorten(name, width - len(mark)) + mark)
-    return Cell(units.shorten(name, width))
+    mark = attempt_mark(transfer)
+    return Cell(units.shorten(name, width - len(mark)) + mark)
 
 
 def _route(transfer: Transfer, snapshot: Snapshot, width: int) -> Cell:
@@ -166,8 +171,8 @@ def _waits(transfer: Transfer, _: Snapshot, __: int) -> Cell:
 
 
 def _outcome(transfer: Transfer, _: Snapshot, __: int) -> Cell:
-    error = units.clean(transfer.error)
-    words = transfer.outcome.value + (f": {error}" if error else "")
+    why = units.clean("; ".join(filter(None, (transfer.error, transfer.pairing))))
+    words = transfer.outcome.value + (f": {why}" if why else "")
     return Cell(words, _TONES.get(transfer.outcome, ""))
 
 

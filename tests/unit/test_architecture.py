@@ -60,14 +60,14 @@ def test_arrows(package, may_use):
         assert packages_used(path) <= may_use, path
 
 
-def test_the_connector_uses_of_telemetry_only_what_records():
-    allowed = {"events", "ring", "recorder", "clock", "ids", "errors"}
+def test_the_connector_uses_of_telemetry_only_what_records_or_tells_of_its_fitness():
+    allowed = {"events", "ring", "recorder", "clock", "ids", "errors", "fitness"}
     for path in files("connector"):
         used = {m.split(".")[2] for m in imports(path) if m.startswith("pushscope.telemetry.")}
         assert used <= allowed, path
 
 
-@pytest.mark.parametrize("name", ["events", "ring", "recorder", "clock", "ids", "errors"])
+@pytest.mark.parametrize("name", ["events", "ring", "recorder", "clock", "ids", "errors", "fitness"])
 def test_what_runs_inside_an_engine_is_light(name):
     assert not roots_used(ROOT / "telemetry" / f"{name}.py") & (HEAVY | SERVING)
 

@@ -28,6 +28,10 @@ from .scenario import (
     until,
 )
 
+ON_P = (P_SCHEDULER, P_WORKER)
+P1, D1 = "cmpl-r-aaaaaaaa", "cmpl-r-bbbbbbbb"
+P2, D2 = "cmpl-r-cccccccc", "cmpl-r-dddddddd"
+
 
 def the_transfer(assembler: Assembler) -> Transfer:
     (transfer,) = assembler.open_transfers()
@@ -257,13 +261,6 @@ class TestEnds:
         t = the_transfer(assembled(said))
         assert (t.outcome, t.closed_ns) == (Outcome.EXPIRED, ms(30_020))
 
-    def test_a_full_hit_moves_nothing_and_is_no_loss(self):
-        said = [
-            (D_SCHEDULER, ev.RequestArrived(ms(0), "cmpl-r-bbbbbbbb", "decode", P_ENGINE)),
-            (D_SCHEDULER, ev.NothingToReceive(ms(1), "cmpl-r-bbbbbbbb", "no_external_tokens")),
-        ]
-        assert the_transfer(assembled(said)).outcome is Outcome.NOTHING_TO_RECEIVE
-
     def test_a_request_that_d_dropped_before_it_was_scheduled_is_aborted(self):
         d = "cmpl-r-bbbbbbbb"
         said = [
@@ -348,37 +345,242 @@ class TestEnds:
         assert the_transfer(assembler).outcome is Outcome.MOVING
 
 
+class TestNothingToMove:
+    """Transfers of their own kind: nothing moved, nothing is missing, nobody waits."""
+
+    def nothing(self, d: str = D1):
+        return [
+            (D_SCHEDULER, ev.RequestArrived(ms(1), d, "decode", P_ENGINE)),
+            (D_SCHEDULER, ev.NothingToReceive(ms(2), d, "no_external_tokens")),
+            (D_SCHEDULER, ev.RequestEnded(ms(9), d, "finished_length_capped")),
+        ]
+
+    def test_d_alone(self):
+        t = the_transfer(assembled(self.nothing()))
+        assert (t.outcome, t.closed_ns) == (Outcome.NOTHING_TO_RECEIVE, ms(2))
+        assert moved(t) == (0, 0, 0, 0, 0, 0)
+
+    @pytest.mark.parametrize("expired", [False, True])
+    @pytest.mark.parametrize("d_late", [False, True])
+    def test_p_keeps_blocks_for_nobody_and_it_is_one_transfer(self, d_late, expired):
+        said = _p_waits()
+        if expired:
+            said.append((P_WORKER, ev.LeaseExpired(ms(30_020), P1)))
+            said.append((P_SCHEDULER, ev.SendFinished(ms(30_021), P1)))
+        late = 40_000_000 if d_late else 0
+        said += [(o, msgspec.structs.replace(e, t=e.t + late)) for o, e in self.nothing()]
+        t = the_transfer(assembled(said))
+        assert (t.p_request, t.d_request, t.attempt) == (P1, D1, 1)
+        assert (t.outcome, t.waits, t.error) == (Outcome.NOTHING_TO_RECEIVE, "", "")
+        assert moved(t) == (0, 0, 0, 0, 0, 0)
+
+    def test_it_closes_as_one_when_p_let_its_blocks_go(self):
+        said = [*self.nothing(), *_p_waits(), (P_WORKER, ev.LeaseExpired(ms(30_020), P1))]
+        assembler = assembled([*said, (P_SCHEDULER, ev.SendFinished(ms(30_021), P1))])
+        assembler.close_ended(ms(31_000), ms(30_980))
+        assert assembler.closed_by_outcome == {Outcome.NOTHING_TO_RECEIVE: 1}
+
+    def test_a_full_hit_that_is_computed_again_after_a_preemption_asks_p_after_all(self):
+        said = [*self.nothing()[:2], (D_SCHEDULER, ev.RegistrationStaged(ms(50), D1, P_ENGINE))]
+        t = the_transfer(assembled(said))
+        assert (t.outcome, t.waits) == (Outcome.WAITING, "D waits for P's prefill")
+
+    def test_pull_by_ids_that_share_no_base(self):
+        d = "cmpl-other-0-bbbbbbbb"
+        said = [
+            (P_SCHEDULER, ev.BlocksStaged(ms(0), P1, 4, 100, 30.0)),
+            (D_SCHEDULER, ev.RequestArrived(ms(1), d, "decode", P_ENGINE, P1)),
+            (D_SCHEDULER, ev.NothingToReceive(ms(2), d, "no_external_tokens")),
+            (D_WORKER, ev.ReadHandedOff(ms(3), d)),
+            (D_WORKER, ev.NotificationSent(ms(4), d, P_WORKER.nixl_agent)),
+            (P_SCHEDULER, ev.SendFinished(ms(5), P1)),
+        ]
+        t = the_transfer(assembled(said))
+        assert (t.p_request, t.d_request, t.mode) == (P1, d, "pull")
+        assert (t.outcome, t.tentative) == (Outcome.NOTHING_TO_RECEIVE, False)
+        assert moved(t) == (0, 0, 0, 0, 0, 0)
+
+    def test_a_prefill_that_left_no_blocks(self):
+        said = [
+            (P_SCHEDULER, ev.RequestArrived(ms(0), P1, "prefill")),
+            (P_SCHEDULER, ev.PrefillNotProcessed(ms(1), P1, "finished_length_capped")),
+            (P_WORKER, ev.RegistrationDrained(ms(0.5), D1, D_ENGINE)),
+        ]
+        t = the_transfer(assembled(said, ON_P))
+        assert (t.outcome, t.error) == (Outcome.NOTHING_TO_PUSH, "")
+        assert moved(t) == (0, 0, 0, 0, 0, 0)
+
+
+def moved(t: Transfer) -> tuple[int | None, ...]:
+    return t.ranks_done, t.ranks, t.num_blocks, t.num_bytes, t.descriptors, t.descriptors_merged
+
+
+class TestLease:
+    def test_heartbeats_put_its_end_off(self):
+        said = [*_p_waits(), (P_WORKER, ev.LeaseSet(ms(21), P1, 30.0))]
+        assert the_transfer(assembled(said)).lease_until_ns == ms(30_021)
+        said += [(P_WORKER, ev.LeaseExtended(ms(t), P1, 20.0)) for t in (15_000, 20_000)]
+        assert the_transfer(assembled(said)).lease_until_ns == ms(40_000)
+
+    def test_a_lease_that_ran_out_while_d_has_the_request_queued_is_not_the_end(self):
+        """D goes on to register, and waits for ever."""
+        said = [*_p_waits(), (D_SCHEDULER, ev.RequestArrived(ms(25), D1, "decode", P_ENGINE))]
+        said.append((P_WORKER, ev.LeaseExpired(ms(30_020), P1)))
+        t = the_transfer(assembled(said))
+        assert (t.outcome, t.waits) == (
+            Outcome.WAITING,
+            "D has the request queued, P has released its blocks",
+        )
+        said.append((D_SCHEDULER, ev.RegistrationStaged(ms(40_000), D1, P_ENGINE)))
+        t = the_transfer(assembled(said))
+        assert (t.outcome, t.waits) == (Outcome.WAITING, "D waits for blocks that P has released")
+
+    def test_d_comes_with_the_name_of_a_request_whose_lease_ran_out(self):
+        """As after P's answer lay about for too long: it is the same attempt."""
+        said = [*_p_waits(), (P_WORKER, ev.LeaseExpired(ms(30_020), P1))]
+        said.append((D_SCHEDULER, ev.RequestArrived(ms(40_000), D1, "decode", P_ENGINE, P1)))
+        said.append((D_SCHEDULER, ev.RegistrationStaged(ms(40_001), D1, P_ENGINE)))
+        t = the_transfer(assembled(said))
+        assert (t.attempt, t.p_request, t.d_request) == (1, P1, D1)
+        assert t.waits == "D waits for blocks that P has released"
+
+
 class TestAttempts:
+    """A request sent again: each try is an attempt with a transfer of its own."""
+
     def test_a_retry_is_another_attempt_of_the_same_request(self):
-        said = delivered()
-        retry = [(o, msgspec.structs.replace(e, t=e.t + 50_000_000, **_renamed(e))) for o, e in delivered()]
-        first, second = sorted(assembled(said + retry).open_transfers(), key=lambda t: t.attempt)
+        first, second = attempts(assembled(delivered() + retry(50)))
         assert (first.attempt, second.attempt) == (1, 2)
         assert first.base_id == second.base_id
-        assert (first.d_request, second.d_request) == ("cmpl-r-bbbbbbbb", "cmpl-r-dddddddd")
+        assert (first.d_request, second.d_request) == (D1, D2)
+        assert (first.pairing, second.pairing) == ("", "")
         assert times(first) == times(second)
 
-    def test_a_retry_paired_with_the_older_registration_is_seen_as_that(self):
-        said = until(delivered(), ev.BlocksStaged)  # attempt 1: registered, its prefill never finished
-        retry = delivered(at=1000)
-        old_d, new_p = "cmpl-r-bbbbbbbb", "cmpl-r-cccccccc"
-        said += [
-            (o, msgspec.structs.replace(e, request_id=new_p))
-            for o, e in only(retry, P_SCHEDULER, P_WORKER)
-            if isinstance(e, ev.BlocksStaged | ev.BlocksPickedUp)
-        ]
-        said.append((P_WORKER, ev.Matched(ms(1024), new_p, old_d, False, "base_id", D_ENGINE)))
-        matched = [t for t in assembled(said).open_transfers() if not t.tentative and t.p_request == new_p]
-        assert [t.d_request for t in matched] == [old_d]
+    def test_a_retry_while_the_first_still_waits(self):
+        said = [*until(delivered(), ev.BlocksStaged), *until(retry(1000), ev.BlocksStaged)]
+        first, second = attempts(assembled(said))
+        assert (first.attempt, first.d_request, first.p_request) == (1, D1, P1)
+        assert (second.attempt, second.d_request, second.p_request) == (2, D2, P2)
+
+    @pytest.mark.parametrize("ended", [True, False])
+    def test_a_retry_paired_with_the_older_registration_is_seen_as_that(self, ended):
+        """P lost the first prefill: its blocks of the second try meet D's registration of the first."""
+        said = only(until(delivered(), ev.BlocksStaged), D_SCHEDULER, D_WORKER)
+        said += [(o, e) for o, e in until(delivered(), ev.BlocksStaged) if type(e) is ev.RegistrationDrained]
+        if ended:
+            said.append((D_SCHEDULER, ev.RequestEnded(ms(500), D1, "finished_aborted")))
+        said += crossing(until(retry(1000), ev.DescriptorsStarted), D2, D1)
+        first, second = attempts(assembled(said))
+        assert (first.d_request, first.p_request) == (D1, P2)
+        assert (first.attempt, first.p_attempt) == (1, 2)
+        met = "P's blocks of attempt 2 met D's registration of attempt 1"
+        assert first.pairing == met + (", which D had ended" if ended else "")
+        assert first.outcome is (Outcome.ABORTED if ended else Outcome.MOVING)
+        assert (second.attempt, second.d_request, second.p_request) == (2, D2, None)
+        assert second.waits == "D waits for blocks that P gave to attempt 1"
+
+    def test_a_retry_of_the_prefill_alone_frees_d(self):
+        said = until(delivered(), ev.BlocksStaged)
+        said.append((P_SCHEDULER, ev.PrefillNotProcessed(ms(19), P1, "finished_aborted")))
+        again = [(o, e) for o, e in only(retry(1000), *ON_P) if type(e) is not ev.RegistrationDrained]
+        t = the_transfer(assembled([*said, *until(again, ev.BlocksStaged)]))
+        assert (t.p_request, t.tentative) == (P2, True), "the one that is still at it"
+        assert t.waits == "D waits for P's prefill, which is running"
+        t = the_transfer(assembled([*said, *crossing(again, D2, D1)]))
+        assert (t.attempt, t.p_attempt) == (1, 2)
+        assert t.pairing == "P's blocks of attempt 2 met D's registration of attempt 1"
+
+    def test_a_retry_of_the_decode_alone_takes_the_blocks_that_p_still_holds(self):
+        said = [(o, e) for o, e in _p_waits()]
+        said.append((D_SCHEDULER, ev.RequestArrived(ms(30), D1, "decode", P_ENGINE)))
+        said.append((D_SCHEDULER, ev.RequestEnded(ms(40), D1, "finished_aborted")))
+        said += only(until(retry(1000), ev.RegistrationDrained), D_SCHEDULER, D_WORKER)
+        said.append((P_WORKER, ev.Matched(ms(1024), P1, D2, True, "base_id", D_ENGINE)))
+        t = the_transfer(assembled(said))
+        assert (t.attempt, t.p_attempt) == (2, 1)
+        assert t.pairing == "P's blocks of attempt 1 met D's registration of attempt 2"
+
+    def test_a_retry_after_the_first_was_closed_counts_on(self):
+        assembler = assembled(delivered())
+        assembler.close_ended(ms(1000), ms(980))
+        for o, e in retry(5000):
+            assembler.feed(o, e)
+        assert the_transfer(assembler).attempt == 2
+
+    def test_blocks_that_meet_a_registration_of_an_attempt_that_was_closed(self):
+        """D's client gave up long ago, but P keeps the registration for ever."""
+        said = only(until(delivered(), ev.BlocksStaged), D_SCHEDULER, D_WORKER)
+        said.append((D_SCHEDULER, ev.RequestEnded(ms(500), D1, "finished_aborted")))
+        assembler = assembled(said)
+        assembler.close_ended(ms(60_000), ms(59_980))
+        assert [t.outcome for t in assembler.recent] == [Outcome.ABORTED]
+        for o, e in crossing(retry(70_000), D2, D1):
+            assembler.feed(o, e)
+        (t, waiting) = attempts(assembler)
+        assert (t.attempt, t.p_attempt, t.outcome) == (1, 2, Outcome.ABORTED)
+        assert t.pairing.endswith("which D had ended")
+        assert t.error == "D had ended the request before P's blocks met its registration"
+        assert waiting.attempt == 2
+
+    def test_a_number_never_changes_by_what_comes_later(self):
+        said = sorted(
+            [
+                *delivered(),
+                *retry(1000),
+                *only(retry(2000, "cmpl-r-eeeeeeee", "cmpl-r-ffffffff"), P_SCHEDULER),
+            ],
+            key=lambda s: s[1].t,
+        )
+        assembler = assembled([])
+        numbers: dict[tuple[str | None, str | None], set[int]] = {}
+        for o, e in said:
+            assembler.feed(o, e)
+            for t in assembler.open_transfers():
+                key = (None, t.d_request) if t.d_request else (t.p_request, None)
+                numbers.setdefault(key, set()).add(t.attempt)
+        assert numbers[None, D1] == {1}
+        assert numbers[None, D2] == {2}
+        assert numbers["cmpl-r-eeeeeeee", None] == {3}
+
+    @given(seed=st.randoms(use_true_random=False), again=st.integers(0, 30))
+    @settings(max_examples=60, deadline=None)
+    def test_in_any_order(self, seed, again):
+        said = only(until(delivered(), ev.BlocksStaged), D_SCHEDULER, D_WORKER)
+        said.append((D_SCHEDULER, ev.RequestEnded(ms(500), D1, "finished_aborted")))
+        said += crossing(retry(1000), D2, D1) + retry(2000, "cmpl-r-eeeeeeee", "cmpl-r-ffffffff")
+        expected = attempts(assembled(said))
+        assert [t.attempt for t in expected] == [1, 2, 3]
+        shuffled = said + seed.choices(said, k=again)
+        seed.shuffle(shuffled)
+        assert attempts(assembled(shuffled)) == expected
 
 
-def _renamed(event: ev.Event) -> dict[str, str]:
-    names = {"cmpl-r-aaaaaaaa": "cmpl-r-cccccccc", "cmpl-r-bbbbbbbb": "cmpl-r-dddddddd"}
-    return {
+def attempts(assembler: Assembler) -> list[Transfer]:
+    return sorted(assembler.open_transfers(), key=lambda t: (t.attempt, t.opened_ns))
+
+
+def retry(at: float, p: str = P2, d: str = D2):
+    """The same request again, ``at`` milliseconds later."""
+    return [(o, _renamed(e, {P1: p, D1: d})) for o, e in delivered(at=at)]
+
+
+def crossing(said, mine: str, other: str):
+    """P's part of it goes to another registration, and D's never gets further than having sent its own."""
+    on_d = (ev.RequestArrived, ev.RegistrationStaged, ev.RegistrationSent)
+    return [
+        (o, _renamed(e, {mine: other}) if o.engine_id == P_ENGINE else e)
+        for o, e in said
+        if (o.engine_id == P_ENGINE and type(e) is not ev.RegistrationDrained) or isinstance(e, on_d)
+    ]
+
+
+def _renamed(event: ev.Event, names: dict[str, str]) -> ev.Event:
+    changes = {
         f: names[getattr(event, f)]
         for f in ("request_id", "peer_request_id")
         if getattr(event, f, None) in names
     }
+    return msgspec.structs.replace(event, **changes)
 
 
 class TestRanks:
@@ -427,6 +629,48 @@ class TestRanks:
         t = the_transfer(assembled(self.said(second_rank=False), self.ALL))
         assert (t.ranks_done, t.ranks) == (1, 2)
         assert t.is_open
+
+    @pytest.mark.parametrize("crossed", [0, 1])
+    def test_ranks_that_pair_differently(self, crossed):
+        """One P rank pairs with the registration of the first attempt, the other with the second's."""
+        said = [(P_SCHEDULER, ev.RequestArrived(ms(5), P1, "prefill"))]
+        said += [(P_SCHEDULER, ev.BlocksStaged(ms(20), P1, 4, 100, 30.0))]
+        for at, d in ((10, D1), (11, D2)):
+            said.append((D_SCHEDULER, ev.RegistrationStaged(ms(at), d, P_ENGINE, "h", 1, 2, 1, 100, 4)))
+            for worker in (self.P0, self.P1):
+                drained = ev.RegistrationDrained(ms(at + 3), d, D_ENGINE, "h", 2, 1, 4, D_WORKER.nixl_agent)
+                said.append((worker, drained))
+        for rank, worker in enumerate((self.P0, self.P1)):
+            d = D2 if rank == crossed else D1
+            said += [
+                (worker, ev.BlocksPickedUp(ms(21), P1)),
+                (worker, ev.Matched(ms(22), P1, d, False, "base_id", D_ENGINE)),
+                (worker, ev.DescriptorsStarted(ms(23), P1, 1, 0, D_ENGINE, d)),
+                (worker, ev.DescriptorsBuilt(ms(24), P1, 1, 8)),
+                (worker, ev.SubmitStarted(ms(25), P1, 1)),
+                (D_WORKER, ev.NotificationDrained(ms(28), d, worker.nixl_agent, 2)),
+                (D_WORKER, ev.NotificationCounted(ms(29), d, 1, 2, 1)),
+            ]
+        one, two = attempts(assembled(said, self.ALL))
+        assert (one.d_request, two.d_request) == (D1, D2)
+        to = {crossed: 2, 1 - crossed: 1}
+        note = f"P's ranks paired attempts differently: tp0 1→{to[0]}, tp1 1→{to[1]}"
+        assert one.pairing == note
+        assert two.pairing == f"P's blocks of attempt 1 met D's registration of attempt 2; {note}"
+        for t, rank in ((one, 1 - crossed), (two, crossed)):
+            assert {s.rank for s in t.stages if s.stage is Stage.WIRE} == {(0, rank)}
+            assert (t.outcome, t.ranks_done, t.ranks) == (Outcome.MOVING, 1, 2)
+            assert t.waits == f"D waits for P's tp{1 - rank} to pair it"
+
+    def test_ranks_that_write_different_attempts_to_one_registration(self):
+        """Rank 1 lost the first prefill's push, and pairs the second's: D is one transfer, not two."""
+        said = self.said(second_rank=False)
+        said += [(P_SCHEDULER, ev.BlocksStaged(ms(60), P2, 4, 100, 30.0))]
+        said += [(o, _renamed(e, {P1: P2})) for o, e in self.said() if o is self.P1]
+        t, *rest = attempts(assembled(said, self.ALL))
+        assert rest == []
+        assert (t.p_request, t.d_request, t.descriptors) == (P1, D1, 16)
+        assert t.pairing == "P's ranks paired attempts differently: tp0 1→1, tp1 2→1"
 
 
 class TestClosing:
@@ -591,3 +835,27 @@ class TestPull:
         ]
         t = the_transfer(assembled(said, pull))
         assert (t.outcome, t.waits, t.mode) == (Outcome.WAITING, "P waits for D to read", "pull")
+
+    def test_two_requests_of_d_that_read_one_of_p(self):
+        """n > 1: vLLM answers with one child of P's, and both of D's read it."""
+        again = [
+            (o, _renamed(e, {self.D: "1_cmpl-d-0-bbbbbbbb"}))
+            for o, e in self.said()
+            if o in (D_SCHEDULER, D_WORKER)
+        ]
+        one, two = sorted(assembled([*self.said(), *again]).open_transfers(), key=lambda t: t.d_request or "")
+        assert (one.p_request, two.p_request) == (self.P, self.P)
+        assert (one.attempt, two.attempt, one.pairing, two.pairing) == (1, 1, "", "")
+        assert (one.outcome, two.outcome) == (Outcome.DELIVERED, Outcome.DELIVERED)
+
+    def test_a_second_read_of_the_same_blocks(self):
+        later = [
+            (o, msgspec.structs.replace(_renamed(e, {self.D: "cmpl-d-0-dddddddd"}), t=e.t + 1_000_000_000))
+            for o, e in self.said()
+            if o in (D_SCHEDULER, D_WORKER)
+        ]
+        said = [(o, e) for o, e in self.said() if not isinstance(e, ev.DecodeScheduled)]
+        said += [(D_SCHEDULER, ev.RequestEnded(ms(41), self.D, "finished_aborted")), *later]
+        one, two = attempts(assembled(said))
+        assert (one.attempt, two.attempt) == (1, 2)
+        assert (one.outcome, two.outcome) == (Outcome.ABORTED, Outcome.DELIVERED)

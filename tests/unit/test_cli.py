@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -72,7 +73,8 @@ def test_of_a_damaged_recording_what_lies_before_is_shown(damaged, more):
 
 
 def test_a_report_says_what_its_reader_must_know(tmp_path):
-    recorder = Recorder(tmp_path / "rings", P_WORKER)
+    now = time.monotonic_ns()  # a host that has just started is younger than the scenario's clock
+    recorder = Recorder(tmp_path / "rings", msgspec.structs.replace(P_WORKER, anchor_monotonic_ns=now))
     done = run("report", "--rings", str(tmp_path / "rings"))
     assert done.exit_code == 0
     assert done.stderr == "pushscope: one-sided: only P is observed, what D does is not known\n"
@@ -186,28 +188,6 @@ def test_recording_nothing_for_a_moment(tmp_path):
     done = run("record", "-o", str(tmp_path / "new.psr"), "--for", "0", "--rings", str(tmp_path))
     assert done.exit_code == 0
     assert "0 events" in done.output
-
-
-def test_the_doctor_finds_no_folder(tmp_path):
-    done = run("doctor", "--rings", str(tmp_path / "no"))
-    assert done.exit_code == 1
-    assert "FAIL  ring folder: expected a folder of rings" in done.output
-
-
-def test_the_doctor_finds_an_engine_and_a_seam_that_is_off(tmp_path):
-    recorder = Recorder(tmp_path / "rings", P_WORKER)
-    done = run("doctor", "--rings", str(tmp_path / "rings"))
-    assert "ok    P1: engine-p on host, push" in done.output
-    assert "one-sided" in done.output
-    recorder.record(EngineUp(time.monotonic_ns(), "_xfer_blocks does not exist"))
-    checks = json.loads(run("doctor", "--json", "--rings", str(tmp_path / "rings")).output)
-    assert {
-        "ok": False,
-        "subject": "notice",
-        "finding": "P1: not recorded with this vLLM: _xfer_blocks does not exist",
-    } in checks
-    recorder.close()
-    assert "; gone" in run("doctor", "--rings", str(tmp_path / "rings")).output
 
 
 def test_help_names_every_command():

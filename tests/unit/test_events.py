@@ -62,6 +62,7 @@ def test_tags_are_unique_and_never_renumbered():
         "HandshakeQueued": 60, "HandshakeStarted": 61, "HandshakeEnded": 62, "PeerRank": 63,
         "SideChannelServed": 64, "ListenerDead": 65, "EngineUp": 70, "EngineDown": 71, "EventsDropped": 72,
         "Loop": 73, "Tables": 74, "RecordingSwitched": 75,
+        "ConnectorRaised": 76,
     }  # fmt: skip
 
 

@@ -211,6 +211,21 @@ def test_totals_and_rates() -> None:
     assert (report.exposed.count, report.exposed.p50_s, report.exposed.max_s) == (3, 0.06, 0.06)
 
 
+def test_attempts_at_one_request() -> None:
+    crossed = transfer(
+        base_id="again", p_attempt=2, outcome=Outcome.ABORTED, pairing="P's blocks of attempt 2 met ..."
+    )
+    retry = transfer(base_id="again", attempt=2, p_attempt=3, opened_ns=5 * MS, pairing="...")
+    report = summarize([retry, transfer(), crossed])
+    assert (report.retries, report.mispaired) == (1, 2)
+    (again,) = report.retried
+    assert again.base_id == "again"
+    assert [(a.attempt, a.p_attempt, a.outcome) for a in again.attempts] == [
+        (1, 2, Outcome.ABORTED),
+        (2, 3, Outcome.DELIVERED),
+    ]
+
+
 def test_a_single_moment_has_no_rates() -> None:
     report = summarize([transfer(stages=(), opened_ns=5, since_ns=5, closed_ns=5)])
     assert (report.duration_s, report.delivered_per_s, report.bytes_per_s) == (0.0, None, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -39,6 +40,12 @@ def test_it_says_where_the_time_went_by_rank_and_what_was_not_seen() -> None:
     assert "P2/tp1 -> D1/tp1" in text
     assert "≤ wire" in text
     assert "P not observed" in text
+
+
+def test_retries_and_pairs_across_attempts_are_counted() -> None:
+    one, two, *rest = samples.busy().recent
+    again = msgspec.structs.replace(two, attempt=2, p_attempt=1, pairing="P's blocks of attempt 1 met ...")
+    assert "retries: 1 · paired across attempts: 1" in printed(summarize([one, again, *rest]))
 
 
 def test_without_names_an_engine_is_the_start_of_its_id() -> None:

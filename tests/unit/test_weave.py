@@ -13,12 +13,16 @@ class Recorder:
     def __init__(self):
         self.failures = []
         self.times = []
+        self.raisings = []
 
     def failed(self, error, where=""):
         self.failures.append((where, error))
 
     def took(self, ns):
         self.times.append(ns)
+
+    def raised(self, error, where):
+        self.raisings.append((where, error))
 
 
 @pytest.fixture
@@ -50,6 +54,24 @@ def test_arguments_are_bound_by_name_and_pass_through(probe, args, kwargs):
     result = woven(probe, observer).method(*args, **kwargs)
     assert result == Upstream().method(*args, **kwargs)
     assert probe.seen == [(*result, result)]
+
+
+def around(probe):
+    yield
+
+
+def after(probe, t, result):
+    pass
+
+
+@pytest.mark.parametrize("observer", [around, after])
+@pytest.mark.parametrize("timed", [True, False])
+def test_what_ends_the_engine_is_recorded(probe, observer, timed):
+    """What a method raises on the engine's main thread; another thread's has its own event."""
+    with pytest.raises(KeyError) as e:
+        woven(probe, observer, timed=timed).method("raise")
+    assert probe.recorder.raisings == ([("method", e.value)] if timed else [])
+    assert probe.recorder.failures == []
 
 
 def test_what_the_method_raises_is_seen_and_raised_as_it_was(probe):
@@ -171,6 +193,81 @@ def test_a_missing_method_or_parameter_is_off_and_named(probe):
     cls = table.woven(Upstream, probe)
     assert cls().method(1) == (1, 2, 3)
     assert cls.method is Upstream.method
+
+
+class Newer:
+    def newer(self, a):
+        return self.older(a)
+
+    def older(self, a):
+        return a
+
+
+class Older:
+    def older(self, a):
+        return a
+
+
+class Neither:
+    pass
+
+
+def either() -> SeamTable:
+    table = SeamTable()
+
+    @table.seam("newer")
+    @table.seam("older", instead_of="newer")
+    def _(probe, t, result, a):
+        probe.seen.append(a)
+
+    return table
+
+
+@pytest.mark.parametrize("cls", [Newer, Older])
+def test_an_older_method_stands_in_where_the_newer_is_not(probe, cls):
+    table = either()
+    assert table.missing_in(cls) == []
+    connector = table.woven(cls, probe)()
+    assert getattr(connector, "newer", connector.older)(1) == 1
+    assert probe.seen == [1], "not twice where one calls the other"
+
+
+def test_a_seam_that_nothing_stands_in_for_is_named(probe):
+    assert either().missing_in(Neither) == ["older does not exist", "newer does not exist"]
+
+
+def test_an_older_method_with_other_parameters_does_not_stand_in(probe):
+    class Different:
+        def older(self, b): ...
+
+    assert either().missing_in(Different) == ["older has no parameter a", "newer does not exist"]
+
+
+def test_a_newer_method_that_does_not_fit_is_off_though_the_older_would(probe):
+    class Changed(Older):
+        def newer(self, b): ...
+
+    assert either().missing_in(Changed) == ["newer has no parameter a"]
+    assert either().woven(Changed, probe).older is Older.older
+
+
+@pytest.mark.parametrize("around", [True, False])
+def test_a_parameter_with_a_default_may_be_missing(probe, around):
+    if around:
+
+        def observer(probe, a, z="none", c=0):
+            probe.seen.append((a, z, c))
+            yield
+    else:
+
+        def observer(probe, t, result, a, z="none", c=0):
+            probe.seen.append((a, z, c))
+
+    connector = woven(probe, observer)
+    connector.method(1)
+    connector.method(a=1, c=5)
+    assert probe.seen == [(1, "none", 3), (1, "none", 5)]
+    assert probe.recorder.failures == []
 
 
 def test_the_class_keeps_its_name_and_only_timed_seams_are_timed(probe):

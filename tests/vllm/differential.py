@@ -4,7 +4,8 @@ usage: differential.py plain|pushscope PORT FOLDER OUT
 
 Written down, with what differs from run to run taken out (random id suffixes, agent names, ports): the NIXL
 calls beneath everything, per agent and thread, with operation, descriptor ids and notification bytes; what
-each scheduler told its workers; tokens, finish reasons and blocks in use.
+each scheduler told its workers; tokens, finish reasons and blocks in use. An instrumented run also says what
+pushscope saw.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import re
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 SUFFIX = re.compile(r"-[0-9a-f]{8}(?=$|:|,|')")
+LENGTHS = (1, 32, 33, 300, 1500)
+"""Prompts in tokens: around a block's border, and in several chunks."""
 QUIET = 40
 """Steps after each case, in which whatever is under way comes to its end."""
 
@@ -139,13 +143,13 @@ def run(pair: Any, mode: str) -> dict[str, Any]:
 
     orders = ("p first",) if mode == "Pull" else ("both", "p first", "d first")
     for order in orders:
-        for num_tokens in (1, 32, 33, 300, 1500):
+        for num_tokens in LENGTHS:
             outcome[f"{order} {num_tokens}"] = pair.transfer(
                 num_tokens, order=order, base=f"cmpl-{order}-{num_tokens}-0"
             )
             rest()
+    prompt = pair.prompt(100)
     if mode == "Push":
-        prompt = pair.prompt(100)
         pair.decode("cmpl-late-0", prompt)  # P aborts its leg, a retry of it frees D
         for _ in range(5):
             pair.d.step()
@@ -157,20 +161,58 @@ def run(pair: Any, mode: str) -> dict[str, Any]:
         finished = pair.step_until(lambda found: any(o.finished for o in found))
         outcome["late"] = list(finished[0].outputs[0].token_ids)
         rest()
-        pair.decode("cmpl-wrong-0", prompt, remote_engine_id="somebody-else")
-        finished = pair.step_until(lambda found: any(o.finished for o in found))
-        outcome["wrong engine"] = finished[0].outputs[0].finish_reason
-        rest()
-        pair.prefill("cmpl-expires-0", prompt)
-        pair.step_until(lambda _: bool(pair.p.agent.connector_worker._reqs_to_send))
-        pair.step_until(lambda _: not pair.p.agent.connector_worker._reqs_to_send)
-        rest()
+    handed_over = {}
+    if mode == "Pull":
+        pair.prefill("cmpl-wrong-0", prompt)
+        handed_over = pair.handed_over()
+    pair.decode("cmpl-wrong-0", prompt, **handed_over | {"remote_engine_id": "somebody-else"})
+    finished = pair.step_until(lambda found: any(o.finished for o in found))
+    outcome["wrong engine"] = finished[0].outputs[0].finish_reason
+    rest()
+    pair.prefill("cmpl-expires-0", prompt)
+    pair.step_until(lambda _: bool(pair.p.agent.connector_worker._reqs_to_send))
+    pair.step_until(lambda _: not pair.p.agent.connector_worker._reqs_to_send)
+    rest()
+    # Now that seconds have passed, both workers have said what they say once a second.
+    outcome[f"last {LENGTHS[0]}"] = pair.transfer(LENGTHS[0], order="p first", base="cmpl-last-0")
+    rest()
     usage = {n: e.scheduler.kv_cache_manager.usage for n, e in (("P", pair.p), ("D", pair.d))}
     return {
+        "alone": {str(n): pair.reference(n) for n in LENGTHS},
         "tokens": outcome,
         "nixl": {n: log.calls for n, log in logs.items()},
         "told": told,
         "blocks in use": usage,
+    }
+
+
+def seen(pair: Any) -> dict[str, Any]:
+    """What pushscope made of the run: outcomes, kinds of events by who recorded them, and what it missed."""
+    from pushscope.telemetry.events import EngineUp, decode
+    from pushscope.telemetry.source import RingsSource
+    from pushscope.telemetry.watch import Watcher
+
+    source = RingsSource(pair.folder)
+    reading = source.poll()
+    source.close()
+    kinds: dict[str, set[str]] = {}
+    seams_off = []
+    for ring, payload in reading.events:
+        origin, event = reading.rings[ring].origin, decode(payload)
+        kinds.setdefault(f"{origin.engine_id} {origin.connector_role}", set()).add(type(event).__name__)
+        if isinstance(event, EngineUp) and event.seams_off:
+            seams_off.append(event.seams_off)
+    watcher = Watcher(RingsSource(pair.folder))
+    watcher.poll()
+    snapshot = watcher.snapshot()
+    watcher.source.close()
+    shown = [*snapshot.in_flight, *snapshot.waiting, *snapshot.recent]
+    return {
+        "outcomes": Counter(t.outcome.value for t in shown),
+        "modes": sorted({t.mode for t in shown}),
+        "kinds": {who: sorted(names) for who, names in kinds.items()},
+        "seams off": seams_off,
+        "dropped": sum(recorder.dropped for recorder in pair.recorders),
     }
 
 
@@ -180,6 +222,8 @@ def main(kind: str, mode: str, port: str, folder: str, out: str) -> None:
     pair = make_pair(Path(folder) / "rings", int(port), instrumented=kind == "pushscope", mode=mode)
     result = run(pair, mode)
     result["recorded"] = len(list((Path(folder) / "rings").glob("*.ring")))
+    if kind == "pushscope":
+        result["seen"] = seen(pair)
     Path(out).write_text(json.dumps(result, indent=1, sort_keys=True))
 
 

@@ -13,6 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,15 @@ ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "WARNING",
     "VLLM_NO_USAGE_STATS": "1",
 }
+
+
+ENGINE: dict[str, Any] = {
+    "max_model_len": 4096,
+    "max_num_batched_tokens": 512,  # prompts of more tokens are prefilled in chunks
+    "enable_prefix_caching": False,
+    "kv_cache_memory_bytes": 1 << 26,
+}
+"""Engine options that a test may change, for P or for D."""
 
 
 class BrokenSeamError(Exception):
@@ -61,7 +71,14 @@ class Engine:
     """One engine core of this process."""
 
     def __init__(
-        self, name: str, role: str, port: int, model: Path, options: dict[str, Any] | None, mode: str = "Push"
+        self,
+        name: str,
+        role: str,
+        port: int,
+        model: Path,
+        options: dict[str, Any] | None,
+        mode: str = "Push",
+        engine: dict[str, Any] | None = None,
     ):
         import vllm.distributed.kv_transfer.kv_transfer_state as state
         import vllm.envs
@@ -76,13 +93,10 @@ class Engine:
             model=str(model),
             dtype="float32",
             enforce_eager=True,
-            max_model_len=4096,
-            max_num_batched_tokens=512,  # prompts of more tokens are prefilled in chunks
             block_size=BLOCK,
-            enable_prefix_caching=False,
-            kv_cache_memory_bytes=1 << 26,
             distributed_executor_backend="uni",
             disable_log_stats=True,
+            **(ENGINE | (engine or {})),
             kv_transfer_config=KVTransferConfig(
                 kv_connector=f"Nixl{mode}Connector",
                 kv_connector_module_path=None if options is None else "pushscope.connector",
@@ -96,17 +110,33 @@ class Engine:
             ),
         )
         self.engine = llm.llm_engine
+        self._own_copies()
         self.scheduler: Any = self.engine.engine_core.engine_core.scheduler
         self.agent: Any = state._KV_CONNECTOR_AGENT
 
+    def _own_copies(self) -> None:
+        """Requests come to the core as copies, as they come to a core in a process of its own.
+
+        vLLM changes them there: a prompt is truncated, ``kv_transfer_params`` are ticked off.
+        """
+        core = self.engine.engine_core
+        add = core.add_request
+        core.add_request = lambda request: add(deepcopy(request))
+
     def add(
-        self, request_id: str, prompt: list[int], max_tokens: int, params: dict[str, Any] | None = None
+        self,
+        request_id: str,
+        prompt: list[int],
+        max_tokens: int,
+        params: dict[str, Any] | None = None,
+        **sampling: Any,
     ) -> None:
         from vllm import SamplingParams
 
         extra = {"kv_transfer_params": params} if params else None
-        sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, extra_args=extra)
-        self.engine.add_request(request_id, {"prompt_token_ids": prompt}, sampling)
+        fixed: dict[str, Any] = {"temperature": 0, "max_tokens": max_tokens, "ignore_eos": True}
+        wanted = SamplingParams(**(fixed | sampling), extra_args=extra)
+        self.engine.add_request(request_id, {"prompt_token_ids": prompt}, wanted)
 
     def step(self) -> list[Any]:
         self._state._KV_CONNECTOR_AGENT = self.agent
@@ -128,21 +158,30 @@ class Pair:
         *,
         instrumented: bool = True,
         mode: str = "Push",
+        p: dict[str, Any] | None = None,
+        d: dict[str, Any] | None = None,
     ):
-        self.folder, self.seams = folder, seams
+        self.folder, self.seams, self.mode = folder, seams, mode
         options = {"dir": str(folder)} if instrumented else None
-        self.p = Engine("P", "kv_producer", port, model, options, mode)
-        self.d = Engine("D", "kv_consumer", port + 100, model, options, mode)
+        self.p = Engine("P", "kv_producer", port, model, options, mode, p)
+        self.d = Engine("D", "kv_consumer", port + 100, model, options, mode, d)
         self._numbers = iter(range(1_000_000))
 
     def prompt(self, num_tokens: int) -> list[int]:
         rng = random.Random(num_tokens)
         return [rng.choice(VOCABULARY) for _ in range(num_tokens)]
 
-    def prefill(self, base: str, prompt: list[int]) -> None:
-        self.p.add(base, prompt, 1, {"do_remote_decode": True, "do_remote_prefill": False})
+    def prefill(self, base: str, prompt: list[int], **sampling: Any) -> None:
+        self.p.add(base, prompt, 1, {"do_remote_decode": True, "do_remote_prefill": False}, **sampling)
 
-    def decode(self, base: str, prompt: list[int], max_tokens: int = 8, **changes: Any) -> None:
+    def decode(
+        self,
+        base: str,
+        prompt: list[int],
+        max_tokens: int = 8,
+        sampling: dict[str, Any] | None = None,
+        **changes: Any,
+    ) -> None:
         params = {
             "do_remote_prefill": True,
             "do_remote_decode": False,
@@ -153,7 +192,7 @@ class Pair:
             "tp_size": 1,
             "remote_block_ids": [],
         }
-        self.d.add(base, prompt, max_tokens, params | changes)
+        self.d.add(base, prompt, max_tokens, params | changes, **(sampling or {}))
 
     def step_until(self, done: Callable[[list[Any]], bool], seconds: float = 20.0) -> list[Any]:
         """Step both until ``done`` says so of D's outputs; the outputs it said so of."""
@@ -172,7 +211,7 @@ class Pair:
         prompt = self.prompt(num_tokens)
         if order == "p first":
             self.prefill(base, prompt)
-            self.decode(base, prompt, **self._handed_over())
+            self.decode(base, prompt, **self.handed_over())
         else:
             self.decode(base, prompt)
             if order == "d first":
@@ -184,7 +223,7 @@ class Pair:
         self.settle()
         return list(next(o for o in outputs if o.finished).outputs[0].token_ids)
 
-    def _handed_over(self) -> dict[str, Any]:
+    def handed_over(self) -> dict[str, Any]:
         """What P's answer tells D: how to reach it, and (pull) which blocks to read."""
         while True:
             for output in self.p.step():
@@ -193,7 +232,11 @@ class Pair:
 
     def reference(self, num_tokens: int = 100) -> list[int]:
         """The tokens of a request that P does alone."""
-        self.p.add(f"reference-{next(self._numbers)}", self.prompt(num_tokens), 8)
+        return self.alone(self.prompt(num_tokens))
+
+    def alone(self, prompt: list[int], max_tokens: int = 8) -> list[int]:
+        """The tokens that P makes of a prompt alone."""
+        self.p.add(f"reference-{next(self._numbers)}", prompt, max_tokens)
         while True:
             for output in self.p.step():
                 if output.finished:
@@ -234,8 +277,16 @@ def _probe(woven: Any, method: str) -> Any:
     return function.__closure__[names.index("probe")].cell_contents
 
 
-def make_pair(folder: Path, port: int, *, instrumented: bool = True, mode: str = "Push") -> Pair:
-    """Set the pair up, with its rings in ``folder``. Once per process: vLLM keeps global state."""
+def make_pair(
+    folder: Path,
+    port: int,
+    *,
+    instrumented: bool = True,
+    mode: str = "Push",
+    p: dict[str, Any] | None = None,
+    d: dict[str, Any] | None = None,
+) -> Pair:
+    """Set a pair up, with its rings in ``folder``; ``p`` and ``d`` are engine options that are not :data:`ENGINE`'s."""
     os.environ.update(ENVIRONMENT)
     from pushscope.lab.engine.cures import ALL_CURES, apply
 
@@ -253,4 +304,4 @@ def make_pair(folder: Path, port: int, *, instrumented: bool = True, mode: str =
         seams.take_over(PUSH)
         model = folder.parent / "model"
         make_model(model)
-        return Pair(model, folder, port, seams, instrumented=instrumented, mode=mode)
+        return Pair(model, folder, port, seams, instrumented=instrumented, mode=mode, p=p, d=d)

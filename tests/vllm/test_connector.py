@@ -78,10 +78,13 @@ def test_all_seams_fit_this_vllm(pair):
     from pushscope.connector.facade import worker_seams
     from pushscope.connector.scheduler_seams import SCHEDULER
 
-    worker = worker_seams("push")
-    assert SCHEDULER.missing_in(type(pair.p.scheduler.connector.connector_scheduler)) == []
-    assert worker.missing_in(type(pair.p.agent.connector_worker)) == []
-    assert sorted({s.method for t in (SCHEDULER, worker) for s in t.seams}) == sorted({*SEAMS, *ELSEWHERE})
+    woven = [
+        (SCHEDULER, type(pair.p.scheduler.connector.connector_scheduler)),
+        (worker_seams("push"), type(pair.p.agent.connector_worker)),
+    ]
+    assert [table.missing_in(cls) for table, cls in woven] == [[], []]
+    fitting = {seam.method for table, cls in woven for seam in table.fitting(cls)}
+    assert sorted(fitting) == sorted({*SEAMS, *ELSEWHERE})
 
 
 @pytest.mark.parametrize("num_tokens", [1, BLOCK, BLOCK + 1, 300, 2000])
@@ -200,7 +203,7 @@ class TestFallback:
     def test_at_class_creation(self, connector, plain, monkeypatch, said):
         from pushscope.connector import facade
 
-        monkeypatch.setattr(facade, "_facade", lambda upstream: 1 / 0)
+        monkeypatch.setattr(facade, "_facade", lambda upstream, mode: 1 / 0)
         assert connector.NixlPushConnector is plain
         assert said() == ["pushscope could not instrument NixlPushConnector; serving with vLLM's own"]
 
@@ -208,7 +211,7 @@ class TestFallback:
     def test_at_instrumenting(self, monkeypatch, said, error):
         from pushscope.connector import facade
 
-        def broken(connector, config):
+        def broken(connector, config, mode):
             raise error
 
         class Upstream:
@@ -216,7 +219,7 @@ class TestFallback:
                 self.made = (vllm_config, role, kv_cache_config)
 
         monkeypatch.setattr(facade, "_instrument", broken)
-        assert facade._facade(Upstream)("config", role="worker").made == ("config", "worker", None)
+        assert facade._facade(Upstream, "push")("config", role="worker").made == ("config", "worker", None)
         assert said() == ["pushscope could not instrument the connector; vLLM's own serves as ever"]
 
     def test_a_wrong_option_is_named_and_nothing_is_recorded(self, said, tmp_path):
@@ -227,7 +230,7 @@ class TestFallback:
                 self.connector_scheduler = self.connector_worker = None
 
         transfer_config = SimpleNamespace(kv_connector_extra_config={"pushscope": {"dri": str(tmp_path)}})
-        facade._facade(Upstream)(SimpleNamespace(kv_transfer_config=transfer_config))
+        facade._facade(Upstream, "push")(SimpleNamespace(kv_transfer_config=transfer_config))
         (line,) = said()
         assert "unknown option 'dri'" in line
         assert list(tmp_path.iterdir()) == []

@@ -66,6 +66,37 @@ def test_tokens(runs):
     assert len(plain["tokens"]) >= 5
 
 
+def test_tokens_are_those_of_one_engine(runs):
+    _, _, ours = runs
+    cases = {case: tokens for case, tokens in ours["tokens"].items() if case[-1].isdigit()}
+    assert cases == {case: ours["alone"][case.split()[-1]] for case in cases}
+    assert len(cases) >= 5
+
+
+def test_every_transfer_is_seen_to_its_end(runs):
+    """Five lengths, in push in three orders, and a late prefill; a wrong engine; a lease that ran out; one more.
+
+    In pull the wrong engine's request leaves blocks at P that nobody reads, and their lease runs out too.
+    """
+    mode, _, ours = runs
+    assert ours["seen"]["modes"] == [mode.lower()]
+    delivered, expired = (3 * 5 + 2, 1) if mode == "Push" else (5 + 1, 2)
+    assert ours["seen"]["outcomes"] == {"delivered": delivered, "failed": 1, "expired": expired}
+
+
+def test_nothing_is_off_and_nothing_was_lost(runs):
+    _, _, ours = runs
+    assert (ours["seen"]["seams off"], ours["seen"]["dropped"]) == ([], 0)
+
+
+def test_workers_say_what_only_they_know(runs):
+    """The results call: that blocks arrived or failed to, what ran out, and what is said every second."""
+    _, _, ours = runs
+    p, d = (set(ours["seen"]["kinds"][f"engine-{engine} worker"]) for engine in "PD")
+    assert {"Loop", "Tables", "LeaseSet", "LeaseExpired"} <= p
+    assert {"Loop", "Tables", "ReceiveDone", "ReceiveFailed"} <= d
+
+
 @pytest.mark.parametrize("engine", ["P", "D"])
 def test_nixl_calls(runs, engine):
     mode, plain, ours = runs

@@ -189,6 +189,17 @@ class TestServing:
         in_json = json.loads(pushscope("report", "--json", rings=rings).stdout)
         assert in_json["outcomes"]["delivered"] >= 6
 
+    def test_doctor_finds_nothing_wrong_and_tells_what_runs(self, push, rings):
+        done = pushscope("doctor", "--quick", "--json", rings=rings)
+        examined = json.loads(done.stdout)
+        assert [c for c in examined["checks"] if c["level"] in ("warning", "failure")] == []
+        assert done.returncode == 0
+        for name in ("P1", "D1"):
+            presence, address = [c["finding"] for c in examined["checks"] if c["subject"] == name]
+            assert "blocks of 32 tokens" in presence
+            assert push.specs[name].side_channel_port == int(presence.split("127.0.0.1:")[1].split(",")[0])
+            assert "advertises 127.0.0.1, and all engines seen are on this host" in address
+
     def test_a_recording_replays_to_the_same_report(self, push, rings, tmp_path):
         file = tmp_path / "run.psr"
         recorder = threading.Thread(

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +17,16 @@ import pytest
 
 from pushscope.lab.deployment import Deployment
 from pushscope.lab.launch import Zygote
-from pushscope.lab.load import ServerTarget
+from pushscope.lab.load import ServerTarget, run_load
 from pushscope.lab.model import make_model
-from pushscope.lab.spec import EngineSpec
+from pushscope.lab.spec import EngineSpec, prefill_decode
 from pushscope.telemetry import events as ev
+from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.source import RingsSource
 from pushscope.telemetry.transfer import Outcome, Stage
+from pushscope.telemetry.watch import Watcher
 
-from .test_push import PLAN, assert_counts_agree, base, deployed, direct, run, settled
+from .test_push import PLAN, assert_counts_agree, base, deployed, direct, pushscope, run, settled
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(180)]
 
@@ -90,3 +97,57 @@ def test_surplus_registrations_are_known_as_that_and_not_held_open(layout):
             if isinstance(event := ev.decode(payload), ev.RegistrationDrained)
         ]
     assert any(event.surplus for event in drained) == (d_tp > p_tp)
+
+
+def snapshot_when(rings: Path, wanted: Callable[[Snapshot], bool], *, seconds: float = 30.0) -> Snapshot:
+    """The first snapshot that is as ``wanted``."""
+    end = time.monotonic() + seconds
+    with closing(RingsSource(rings)) as source:
+        watcher = Watcher(source)
+        while time.monotonic() < end:
+            watcher.poll()
+            if wanted(snapshot := watcher.snapshot()):
+                return snapshot
+            time.sleep(0.01)
+    raise TimeoutError(f"not as wanted within {seconds} s: {snapshot}")
+
+
+@pytest.mark.parametrize(
+    ("side", "kv_role"), [("P", "kv_producer"), pytest.param("D", "kv_consumer", marks=pytest.mark.slow)]
+)
+def test_kill_9_of_one_rank_is_seen_as_that_rank(model_of_four_heads, zygote, tmp_path, side, kv_role):
+    """vLLM ends the other rank in order, and its engine core in some way; what is still there is shown as there."""
+    rings, name = tmp_path / "rings", f"{side}1"
+    specs = [
+        replace(
+            spec, tensor_parallel_size=2 if spec.name == name else 1, extra_config={"kv_lease_duration": 4}
+        )
+        for spec in prefill_decode()
+    ]
+    with deployed(specs, model_of_four_heads, zygote, tmp_path) as pair:
+        plan = replace(PLAN, num_requests=200, concurrency=6, prompt_tokens=1500, timeout_s=20, seed=1)
+        load = threading.Thread(target=lambda: asyncio.run(run_load(plan, direct(pair, "both"))))
+        load.start()
+        snapshot_when(
+            rings, lambda s: s.totals.outcomes.get("delivered", 0) > 3 and bool(s.waiting or s.in_flight)
+        )
+        with closing(RingsSource(rings)) as source:
+            origins = [state.origin for state in source.poll().rings]
+        (killed,) = [o for o in origins if (o.kv_role, o.connector_role, o.tp_rank) == (kv_role, "worker", 1)]
+        os.kill(killed.pid, signal.SIGKILL)
+        first = snapshot_when(rings, lambda s: bool(s.engines) and not all(e.alive for e in s.engines))
+        later = snapshot_when(rings, lambda s: s.totals.outcomes.get("lost", 0) > 0)
+        top = pushscope("top", "--once", rings=rings).stdout
+        pair.stop()
+        load.join()
+    (engine,) = [e for e in first.engines if not e.alive]
+    assert engine.name == name
+    gone = {p.name: p.shut_down for p in engine.gone}
+    assert gone.pop("worker 1") is False
+    assert gone.get("worker 0", True), "ended by vLLM for it, and said so"
+    (notice,) = [n for n in first.notices if n.startswith(f"{name} has")]
+    assert f"worker 1 (pid {killed.pid})" in notice
+    assert "worker 0" not in notice
+    assert all(t.error.startswith(f"{side} is gone") for t in later.recent if t.outcome is Outcome.LOST)
+    assert f"worker 1 (pid {killed.pid})" in top
+    assert "GONE" in top
