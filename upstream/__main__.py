@@ -1,6 +1,7 @@
 """``python -m upstream FOLDER [--page] [pytest arguments]``: run vLLM's tests twice and compare.
 
-Exits 0 only if every test came out alike and pushscope was there.
+Exits 0 only if every test came out alike and pushscope was there. Tests that came out otherwise run again; one
+that is then always alike is said to be unsteady, and is no difference.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 import msgspec
 from bench.machine import this_machine
 
-from upstream.compare import compare
+from upstream.compare import Comparison, compare, settled
 from upstream.hub import make_hub
 from upstream.page import Result, page_of, summary_of
 from upstream.run import RunError, files_concerned, run
@@ -22,6 +23,8 @@ from upstream.run import RunError, files_concerned, run
 _DOCS = Path(__file__).parents[1] / "docs" / "reference"
 JSON, PAGE = _DOCS / "upstream-tests.json", _DOCS / "upstream-tests.md"
 ALIKE, DIFFERENT, NO_RESULT = 0, 1, 2
+AGAIN = 3
+"""How often tests that came out otherwise run again, alone: some of vLLM's wait a fixed time for a thread."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,11 +57,25 @@ def _both_runs(folder: Path, for_pytest: Sequence[str]) -> Result:
     with tempfile.TemporaryDirectory(prefix="upstream-") as temporary:
         at = Path(temporary)
         environment = make_hub(at / "hub") | {"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
-        plain, in_place = (
-            run(folder, files, at / name, in_place=ours, environment=environment, pytest_arguments=for_pytest)
-            for name, ours in (("plain", False), ("in-place", True))
-        )
-    return Result(machine, compare(plain, in_place))
+
+        def compared(tests: Sequence[str], name: str, arguments: Sequence[str] = ()) -> Comparison:
+            plain, in_place = (
+                run(
+                    folder,
+                    tests,
+                    at / f"{name}-{way}",
+                    in_place=ours,
+                    environment=environment,
+                    arguments=arguments,
+                )
+                for way, ours in (("plain", False), ("in-place", True))
+            )
+            return compare(plain, in_place)
+
+        comparison = compared(files, "all", for_pytest)
+        if different := [d.test for d in comparison.differences]:
+            comparison = settled(comparison, [compared(different, f"again-{n}") for n in range(AGAIN)])
+    return Result(machine, comparison)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,8 @@ class Comparison(msgspec.Struct, frozen=True):
     refused: dict[str, int]
     not_passed: dict[str, int]
     """Why tests of the plain run failed or were skipped, with how often."""
+    unsteady: list[Difference] = []
+    """Tests that came out otherwise once, and alike whenever they ran again: they depend on time."""
 
     @property
     def proven(self) -> bool:
@@ -64,6 +66,16 @@ def compare(plain: Sequence[Outcome], in_place: Sequence[Outcome]) -> Comparison
         lost_bare=_counted(why for e in evidence for why in e.lost_bare),
         refused=_counted(why for e in evidence for why in e.refused),
         not_passed=_counted(f"{o.result}: {o.message}" for o in plain if o.result != "passed"),
+    )
+
+
+def settled(comparison: Comparison, again: Sequence[Comparison]) -> Comparison:
+    """``comparison``, with those differences apart that no further run of the same tests shows."""
+    recurring = {d.test for each in again for d in each.differences}
+    return msgspec.structs.replace(
+        comparison,
+        differences=[d for d in comparison.differences if d.test in recurring],
+        unsteady=[d for d in comparison.differences if d.test not in recurring],
     )
 
 

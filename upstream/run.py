@@ -46,14 +46,15 @@ def _is_concerned(text: str) -> bool:
 
 def run(
     folder: Path,
-    files: Sequence[str],
+    tests: Sequence[str],
     at: Path,
     *,
     in_place: bool,
     environment: Mapping[str, str],
-    pytest_arguments: Sequence[str] = (),
+    arguments: Sequence[str] = (),
 ) -> list[Outcome]:
-    """Run ``files`` of ``folder`` in the new folder ``at``; pytest's own words go to the terminal.
+    """Run ``tests``, files of ``folder`` or single tests in them, in the new folder ``at``, with further
+    ``arguments`` for pytest, whose words go to the terminal.
 
     The tests want to be the package ``tests``; beside them there may be a ``vllm`` without its compiled parts,
     which must not be found: so a link in an empty folder is what they are run from.
@@ -68,7 +69,7 @@ def run(
             *(sys.executable, "-m", "pytest", "-c", "pytest.ini", "-p", "no:cacheprovider", "-q"),
             *("--continue-on-collection-errors", "--tb=short", "--disable-warnings"),
             *("-o", "junit_family=xunit1", f"--junit-xml={junit}"),
-            *(*plugin, *(f"tests/{file}" for file in files), *pytest_arguments),
+            *(*plugin, *(f"tests/{test}" for test in tests), *arguments),
         ],
         cwd=at,
         check=False,
@@ -113,12 +114,11 @@ def _outcome(case: ET.Element) -> Outcome:
 
 
 def _names(case: ET.Element) -> Iterator[str]:
-    """The file, the classes and the name of a test. A file that could not be imported bears its module's name."""
+    """The file, the classes and the name of a test. A file that could not be imported has but the first."""
     path, name = case.get("file", ""), case.get("name", "")
     module = path.removesuffix(".py").replace("/", ".")
     yield path.removeprefix("tests/")
     if name == module:
-        yield "(import)"
         return
     yield from filter(None, case.get("classname", "").removeprefix(module).split("."))
     yield name
