@@ -31,9 +31,7 @@ def page_of(result: Result) -> str:
         plain=totals.plain["passed"],
         in_place=totals.in_place["passed"],
         instrumented=totals.instrumented,
-        alike="None came out otherwise whenever it ran"
-        if not result.comparison.differences
-        else "Some came out otherwise",
+        alike=_alike(result.comparison),
     )
     return "\n\n".join([head, *_sections(result.comparison), _NOTES]) + "\n"
 
@@ -44,7 +42,7 @@ _HEAD = """\
 
 vLLM tests its connectors, schedulers and workers with a fake NIXL agent. Here these tests run twice in one
 environment: plain, and with pushscope's classes in place of vLLM's. {ran} ran; {plain} passed plain, {in_place} with
-pushscope. {alike}. In {instrumented} of them pushscope instrumented at least one scheduler or worker, and recorded.
+pushscope. {alike} In {instrumented} of them pushscope instrumented at least one scheduler or worker, and recorded.
 
 {machine}
 
@@ -82,6 +80,12 @@ otherwise run again, three times each way.
 A registration that a test malforms cannot be recorded: vLLM drops it too."""
 
 
+def _alike(comparison: Comparison) -> str:
+    if comparison.differences:
+        return "Not all came out alike."
+    return "All came out alike, some only when they ran again." if comparison.unsteady else "All came out alike."
+
+
 def _sections(comparison: Comparison) -> Iterable[str]:
     yield "## Test by test"
     yield _table(
@@ -96,7 +100,7 @@ def _sections(comparison: Comparison) -> Iterable[str]:
     if comparison.differences:
         yield "Different:\n\n" + "\n".join(f"* `{d.test}` {d.sentence}" for d in comparison.differences)
     else:
-        yield "No test differs." if not comparison.unsteady else "No test differs whenever it runs."
+        yield _alike(comparison)
     if comparison.unsteady:
         yield "Different once, and alike each time they ran again alone:\n\n" + "\n".join(
             f"* `{d.test}` {d.sentence}" for d in comparison.unsteady
