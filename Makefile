@@ -44,7 +44,7 @@ snapshots: $(READY) ## Draw the pictures anew that the screens are tested agains
 pictures: $(READY) ## Draw the pictures of the README from a real run
 	$(BIN)/python docs/make_pictures.py
 
-versions: $(READY) ## Read every vLLM release and run those that install here (half an hour, 30 GB in a cache folder)
+versions: $(READY) ## Read every vLLM release and run those that install here (40 minutes, 10 GB in a cache folder)
 	$(BIN)/python -m versions
 
 clean: ## Remove the environment and what tools left behind

@@ -44,14 +44,16 @@ def vllm_fitness() -> VllmFitness:
 
     def scheduler(cls: type) -> Side:
         off = list(seams_off(SCHEDULER, cls))
+        num_seams = len(SCHEDULER.fitting(cls)) + len(off) + 1
         if not facade.listener_fits(cls):
             why = f"{facade.LISTENER} is not as expected"
             off.append(SeamOff(facade.LISTENER, why, ("side channel served", "listener dead")))
-        return Side(num_seams=len(SCHEDULER.seams) + 1, off=tuple(off))
+        return Side(num_seams=num_seams, off=tuple(off))
 
     def worker(cls: type, mode: str) -> Side:
         table = facade.worker_seams(mode)
-        return Side(num_seams=len(table.seams), off=tuple(seams_off(table, cls)))
+        off = tuple(seams_off(table, cls))
+        return Side(num_seams=len(table.fitting(cls)) + len(off), off=off)
 
     return VllmFitness(
         facade.CONNECTOR_VERSION,

@@ -113,8 +113,8 @@ def _drained(probe: WorkerProbe, notif: bytes) -> Observation:
 
 # -- writer thread: the rendezvous --------------------------------------------------------------------
 #
-# Up to 0.33 vLLM matches the same id, then the same base id. Its main branch matches the transfer_id that the
-# router set for both legs, and by ids only where a leg has none (its docs/design/nixl_kv_push_connector.md).
+# Up to 0.33 vLLM matches the same id, then the same base id. Later it matches the transfer_id that the router set
+# for both legs, and by ids only where a leg has none: so docs/design/nixl_kv_push_connector.md on its main branch.
 
 
 @PUSH.seam("_pop_matching_registration")

@@ -229,7 +229,7 @@ def _given_up(
         return Outcome.ABORTED, dropped.t, f"P ended the prefill leg: {dropped.status}"
     if sent := p.first(ev.SendFinished):
         if d_was_over:
-            return Outcome.ABORTED, sent.t, "D had ended the request before P's blocks met its registration"
+            return Outcome.ABORTED, sent.t, "D did not wait for these blocks"
         return Outcome.DELIVERED, sent.t, ""
     return None
 

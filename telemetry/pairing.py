@@ -66,18 +66,16 @@ def attempts_of(
 ) -> Attempts:
     """The attempt that each half belongs to, for each base id counted on from ``before``.
 
-    In the order of their beginning a half joins the latest attempt of its base id, if that lacks its side and the
-    other side is still at it; a D half joins the P half that it names, if nobody has; else it begins the next.
+    In the order of their beginning a D half joins the P half that it names, if nobody has; else a half joins the
+    latest attempt of its base id, if that lacks its side and the other side is still at it, or begins the next.
     What comes later never changes the number of a D half. Those that are ``known`` are kept.
     """
     numbers = dict(known)
     latest: dict[str, _Attempt] = {}
     for half in sorted(halves, key=_begun):
-        attempt = latest.get(half.base)
-        if attempt is None or not attempt.takes(half):
-            attempt = _named_by(half, attempt)
+        previous = latest.get(half.base)
+        attempt = _named_by(half, previous) or (previous if previous and previous.takes(half) else None)
         if attempt is None:
-            previous = latest.get(half.base)
             number = previous.number if previous else before.get(half.base, 0)
             attempt = latest[half.base] = _Attempt(number + 1, previous)
             if previous is not None and (p := previous.gives_up_p(half)):
@@ -148,7 +146,9 @@ def pairs_of(halves: Mapping[Identity, Half], matches: Matches, attempts: Attemp
     for p, d in edges:
         met.setdefault(d.identity, (d, []))[1].append(p)
     pairs = []
-    for d, ps in met.values():
+    for d, all_ps in met.values():
+        ps = _first_on_a_rank(all_ps, d)
+        pairs += [_too_late(p, d, attempts) for p in all_ps if p not in ps]
         alike = len(ps) == 1 and len({e.peer_request_id for _, e in _matches(ps[0])}) <= 1
         pairs.append(_matched(ps[0], d, attempts) if alike else _differing(ps, d, attempts))
     paired = {half.identity for edge in edges for half in edge}
@@ -184,6 +184,29 @@ def _matched(p: Half, d: Half, attempts: Attempts, note: str = "") -> Pair:
     crossed = f"P's blocks of attempt {p_attempt} met D's registration of attempt {attempt}"
     note = "; ".join(filter(None, (crossed + (", which D had ended" if was_over else ""), note)))
     return Pair(p, d, attempt, p_attempt, note=note, d_was_over=was_over)
+
+
+def _first_on_a_rank(ps: Sequence[Half], d: Half) -> Sequence[Half]:
+    """The P halves that were the first to meet D's registration on some P rank."""
+    if len(ps) == 1:
+        return ps
+    first: dict[Rank, tuple[int, Half]] = {}
+    for p in ps:
+        for rank, e in _matches(p):
+            if e.peer_request_id == d.request_id and (rank not in first or e.t < first[rank][0]):
+                first[rank] = e.t, p
+    return [p for p in ps if any(p is found for _, found in first.values())]
+
+
+def _too_late(p: Half, d: Half, attempts: Attempts) -> Pair:
+    """With more D ranks than P ranks a registration comes more than once, and what is left of it takes the next
+    blocks of the same base id: they go where other blocks are already."""
+    p_attempt = attempts[p.identity]
+    attempt = attempts.get(d.identity, p_attempt)
+    note = (
+        f"P's blocks of attempt {p_attempt} met a registration of attempt {attempt} that had been met before"
+    )
+    return Pair(p, None, p_attempt, p_attempt, note=note, d_was_over=True)
 
 
 def _matches(p: Half) -> list[tuple[Rank, ev.Matched]]:

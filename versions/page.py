@@ -75,8 +75,9 @@ Reading finds a name that is missing. It does not find a method that is called a
 something else; running does, in what the scenario does. Releases up to 0.26.0 want an older torch than the one in
 `requirements/cpu.lock` and were read only. Two differences are known there and provided for: up to 0.25.1 a peer's
 ranks are plain numbers, not pairs of pipeline and tensor rank; before 0.28.0 the classes do not say whether they push
-or pull. Matching by the router's `transfer_id`, which vLLM's main branch has, is in no release yet: tests hold it
-against a class made by hand."""
+or pull. Matching by the router's `transfer_id` is in no release yet: tests hold it against a class made by hand, after
+the design document on vLLM's main branch. That branch's code was not at hand; if its names differ, seams are off there
+and say so."""
 
 
 def _row(result: Result, verdict: Verdict) -> list[str]:
@@ -94,12 +95,14 @@ def _seams_off(verdict: Verdict, cls: str) -> str:
     return _off(verdict.seams_off.get(cls, []))
 
 
-def _ran(runs: Iterable[Run], verdict: Verdict) -> str:
+def _ran(runs: list[Run], verdict: Verdict) -> str:
     """The selections that were run on the release, with a word to those that failed."""
     outcomes = [item for run in runs if run.vllm == verdict.version for item in run.outcomes.items()]
     failed = {name for name, outcome in outcomes if outcome.failed}
     names = dict.fromkeys(name for name, _ in outcomes)
-    return ", ".join(f"{name} (failed)" if name in failed else name for name in names) or "no"
+    over = {run.over for run in runs if run.vllm == verdict.version and run.over}
+    ran = ", ".join(f"{name} (failed)" if name in failed else name for name in names) or "no"
+    return f"{ran} (code over {', '.join(over)})" if over else ran
 
 
 def _runs(runs: list[Run]) -> Iterable[str]:
@@ -108,7 +111,7 @@ def _runs(runs: list[Run]) -> Iterable[str]:
     yield _RUNS
     yield _table(
         ["release", "NIXL", "date", *selections],
-        [[run.vllm, run.nixl, run.ran_on, *(_outcome(run, name) for name in selections)] for run in runs],
+        [[_vllm(run), _nixl(run), run.ran_on, *(_outcome(run, name) for name in selections)] for run in runs],
     )
     notes = [_OVER.format(vllm=run.vllm, over=run.over) for run in runs if run.over]
     notes += [
@@ -117,6 +120,15 @@ def _runs(runs: list[Run]) -> Iterable[str]:
         if run.nixl_library and run.nixl_library != run.nixl
     ]
     yield from dict.fromkeys(notes)
+
+
+def _vllm(run: Run) -> str:
+    return f"{run.vllm}, code over {run.over}" if run.over else run.vllm
+
+
+def _nixl(run: Run) -> str:
+    borrowed = run.nixl_library and run.nixl_library != run.nixl
+    return f"{run.nixl}, library {run.nixl_library}" if borrowed else run.nixl
 
 
 def _outcome(run: Run, selection: str) -> str:

@@ -519,7 +519,7 @@ class TestAttempts:
         (t, waiting) = attempts(assembler)
         assert (t.attempt, t.p_attempt, t.outcome) == (1, 2, Outcome.ABORTED)
         assert t.pairing.endswith("which D had ended")
-        assert t.error == "D had ended the request before P's blocks met its registration"
+        assert t.error == "D did not wait for these blocks"
         assert waiting.attempt == 2
 
     def test_a_number_never_changes_by_what_comes_later(self):

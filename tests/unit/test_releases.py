@@ -241,7 +241,10 @@ class ById:
 
 
 class ByTransferId(ById):
-    """As vLLM's main branch matches: by the router's transfer_id, by ids only where a side has none."""
+    """By the router's transfer_id, by ids only where a side has none.
+
+    After the design document on vLLM's main branch: its code was not at hand.
+    """
 
     def __init__(self) -> None:
         super().__init__()

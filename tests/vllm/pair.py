@@ -164,7 +164,7 @@ class Pair:
         self.folder, self.seams, self.mode = folder, seams, mode
         options = {"dir": str(folder)} if instrumented else None
         self.p = Engine("P", "kv_producer", port, model, options, mode, p)
-        self.d = Engine("D", "kv_consumer", port + 100, model, options, mode, d)
+        self.d = Engine("D", "kv_consumer", port + 1, model, options, mode, d)
         self._numbers = iter(range(1_000_000))
 
     def prompt(self, num_tokens: int) -> list[int]:

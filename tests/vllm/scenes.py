@@ -40,7 +40,7 @@ NEEDS_NOTHING = ("all cached", "prompt logprobs", "another connector")
 def small_pair(folder: Path, mode: str) -> Pair:
     """P and D with small caches; D caches prefixes, P computes every prompt."""
     cached = {"enable_prefix_caching": True}
-    return make_pair(folder / "rings", free_ports(101), mode=mode, p=SMALL, d=SMALL | cached)
+    return make_pair(folder / "rings", free_ports(2), mode=mode, p=SMALL, d=SMALL | cached)
 
 
 class Scene:

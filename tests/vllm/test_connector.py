@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import msgspec
 import pytest
 
 from pushscope.lab.demo import ALWAYS_SEEN
+from pushscope.lab.ports import free_ports
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.recorder import SWITCH_NAME, now
 from pushscope.telemetry.source import RingsSource
@@ -51,10 +51,7 @@ ELSEWHERE = ["shutdown", "_handle_heartbeat", "_log_failure", "_nixl_handshake",
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory) -> Pair:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1] % 20_000 + 20_000
-    return make_pair(tmp_path_factory.mktemp("pair") / "rings", port)
+    return make_pair(tmp_path_factory.mktemp("pair") / "rings", free_ports(2))
 
 
 @pytest.fixture
@@ -437,6 +434,14 @@ class TestEveryKind:
         assert exception.notifications_lost == 2
         assert "decode_engine_id" in exception.error
         assert pair.transfer() == pair.reference()
+
+    def test_what_vllm_raises_on_the_main_thread_is_said_and_goes_on_its_way(self, pair):
+        before = now()
+        with pytest.raises(AttributeError):
+            pair.d.scheduler.connector.connector_scheduler.update_connector_output(None)
+        (raised,) = self.new(pair, ev.ConnectorRaised, before)
+        assert raised.where == "update_connector_output"
+        assert raised.error.startswith("AttributeError(")
 
     def test_switched_off_and_failing(self, pair):
         recorder = pair.recorders[0]

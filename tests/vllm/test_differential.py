@@ -29,7 +29,7 @@ def runs(request, tmp_path_factory) -> tuple[str, dict[str, Any], dict[str, Any]
     for kind in ("plain", "pushscope"):
         folder = tmp_path_factory.mktemp(kind)
         out = folder / "result.json"
-        port = free_ports(1)
+        port = free_ports(2)
         env = python_environment()
         env["PYTHONPATH"] = os.pathsep.join([str(ROOT), env["PYTHONPATH"]])
         done = subprocess.run(

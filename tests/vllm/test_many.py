@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.timeout(180)]
 @pytest.fixture(scope="module")
 def four(model: Path, zygote: Zygote, tmp_path_factory) -> Iterator[tuple[Deployment, Path]]:
     folder = tmp_path_factory.mktemp("many")
-    specs = prefill_decode(2, 2, args=("--enable-log-requests",))
+    specs = prefill_decode(2, 2, args=("--enable-log-requests",), env={"VLLM_LOGGING_LEVEL": "INFO"})
     with deployed(specs, model, zygote, folder, router=True) as deployment:
         yield deployment, folder / "rings"
 

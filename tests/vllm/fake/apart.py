@@ -197,6 +197,9 @@ class _Engine:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
             self._process.kill()
+            self._process.wait()
+        assert self._process.stdout
+        self._process.stdout.close()
         self._log.close()
 
 

@@ -745,6 +745,30 @@ def _(w: World) -> None:
     w.settle()
 
 
+@scenario(
+    "a surplus registration takes the next prefill",
+    Seen(ranks=(2, 2), descriptors=32, merged=32, writes=pairs((0, 0), (0, 1))),
+    # P writes once more into the same blocks of D, which counts on nothing.
+    Seen(
+        "aborted",
+        attempt=2,
+        ranks=(2, 2),
+        descriptors=32,
+        merged=32,
+        writes=pairs((0, 0), (0, 1)),
+        error="D did not wait for these blocks",
+        pairing="met a registration of attempt 1 that had been met before",
+    ),
+    d=Layout(tp=2),
+)
+def _(w: World) -> None:
+    w.prefill(P1, 100)
+    w.prefill(P2, 100)
+    w.settle(3)
+    w.decode(D1, 100, of=P1)
+    w.settle()
+
+
 # -- as a child of MultiConnector ---------------------------------------------------------------------
 
 scenario("the only child", Seen(), beside={})(registration_first)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+import vllm
 
 from tests.vllm.fake.play import plain, watched
 from tests.vllm.fake.scenarios import SCENARIOS
 from tests.vllm.fake.seen import as_seen
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]  # vLLM's and torch's own
+
+WRITTEN_FOR = "0.32."
+"""The release whose behaviour the expectations describe."""
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -21,6 +25,8 @@ def test_vllm_does_the_same(name):
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_what_is_seen(name):
+    if not vllm.__version__.startswith(WRITTEN_FOR):
+        pytest.skip(f"written for vLLM {WRITTEN_FOR}: what others merge, cache or refuse is not the same")
     transfers, expected = watched(name).transfers, SCENARIOS[name].seen
     likes = expected + expected[-1:] * max(0, len(transfers) - len(expected))
     assert tuple(as_seen(t, like) for t, like in zip(transfers, likes, strict=False)) == expected
