@@ -83,7 +83,9 @@ A registration that a test malforms cannot be recorded: vLLM drops it too."""
 def _alike(comparison: Comparison) -> str:
     if comparison.differences:
         return "Not all came out alike."
-    return "All came out alike, some only when they ran again." if comparison.unsteady else "All came out alike."
+    return (
+        "All came out alike, some only when they ran again." if comparison.unsteady else "All came out alike."
+    )
 
 
 def _sections(comparison: Comparison) -> Iterable[str]:
