@@ -23,11 +23,7 @@ SELECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
         "push": ("tests/vllm/test_differential.py", "-k", "Push"),
         "pull": ("tests/vllm/test_differential.py", "-k", "Pull"),
         # Every scenario on vLLM's classes of every rank with a fake NIXL agent; every seam altered.
-        "scenarios": (
-            "tests/vllm/fake/test_scenarios.py",
-            "tests/vllm/fake/test_mutations.py",
-            "--tb=native",
-        ),
+        "scenarios": ("tests/vllm/fake/test_scenarios.py", "tests/vllm/fake/test_mutations.py", "--tb=native"),
     }
 )
 """Arguments for pytest, by the name that the page gives them. Whatever else shall hold on every release goes here."""
