@@ -52,7 +52,7 @@ def play(name: str, *, instrumented: bool) -> Played:
 
 def _is_the_scenarios_own(error: Exception) -> bool:
     *_, last = traceback.extract_tb(error.__traceback__)
-    return last.filename == scenarios.__file__
+    return isinstance(error, AssertionError) and last.filename == scenarios.__file__
 
 
 @functools.cache
