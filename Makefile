@@ -24,7 +24,7 @@ check: $(READY) ## Lint, format and strict types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p pushscope.connector -p pushscope.telemetry -p pushscope.tui -p pushscope.lab
-	MYPYPATH=.layout:. $(BIN)/mypy -p bench -p versions -p faults
+	MYPYPATH=.layout:. $(BIN)/mypy -p bench -p upstream -p versions -p faults
 
 unit: $(READY) ## Tests that need neither vLLM nor NIXL
 	$(BIN)/python -m pytest tests/unit

@@ -81,15 +81,16 @@ class NixlProxy:
             self._note_drained(now(), notifications)
         return notifications
 
-    def send_notif(self, remote_agent_name: Any, notif_msg: bytes = b"", *args: Any, **kwargs: Any) -> Any:
+    def send_notif(self, remote_agent_name: Any, *args: Any, **kwargs: Any) -> Any:
         # Stamped before the call: the peer may have drained it before the call returns.
         t = now()
+        message = args[0] if args else kwargs.get("notif_msg", b"")
         try:
-            result = self._agent.send_notif(remote_agent_name, notif_msg, *args, **kwargs)
+            result = self._agent.send_notif(remote_agent_name, *args, **kwargs)
         except Exception as e:
-            self._note_sent(t, remote_agent_name, notif_msg, error_text(e))
+            self._note_sent(t, remote_agent_name, message, error_text(e))
             raise
-        self._note_sent(t, remote_agent_name, notif_msg, "")
+        self._note_sent(t, remote_agent_name, message, "")
         return result
 
     @_note

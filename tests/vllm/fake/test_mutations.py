@@ -87,7 +87,7 @@ SEAMS: dict[str, tuple[str, Change | None]] = {
 }
 AGENT: dict[str, tuple[str, Change | None]] = {
     "get_new_notifs": (FIRST, None),
-    "send_notif": (FIRST, by("notif_msg", lambda message: message + b"x")),
+    "send_notif": (FIRST, by("kwargs", lambda given: {"notif_msg": given["notif_msg"] + b"x"})),
     "make_prepped_xfer": (FIRST, by("args", lambda args: ("READ", *args[1:]))),
     "transfer": (FIRST, None),
     "check_xfer_state": (FIRST, None),
