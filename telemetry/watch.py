@@ -12,6 +12,7 @@ import msgspec
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.assembler import Assembler
 from pushscope.telemetry.diagnosis.live import Diagnoses
+from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.diagnosis.thresholds import Thresholds, from_environment
 from pushscope.telemetry.snapshot import Engine, EngineProcess, Snapshot, Totals
 from pushscope.telemetry.source import FORGET_DEAD_NS, Reading, RingState, Source
@@ -184,6 +185,10 @@ class Watcher:
             totals=self._totals(reading.t_ns, outcomes, len(in_flight), len(waiting), ended),
             notices=tuple(self._notices(reading, engines)),
         )
+
+    def diagnoses_of(self, transfer: Transfer) -> tuple[Diagnosis, ...]:
+        """What is, or was, wrong with one transfer that is still followed: of a healthy one too, what was slow."""
+        return self._diagnoses.of(transfer, self._now_ns)
 
     def _totals(
         self, t_ns: int, outcomes: Counter[Outcome], in_flight: int, waiting: int, ended: Sequence[Transfer]
