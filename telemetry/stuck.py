@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from pushscope.telemetry.diagnosis.catalogue import CATALOGUE
 from pushscope.telemetry.diagnosis.model import Diagnosis, Severity
 from pushscope.telemetry.recorder import SAY_AGAIN_NS
 from pushscope.telemetry.snapshot import Engine, Snapshot
@@ -59,10 +60,11 @@ class Stuck(msgspec.Struct, frozen=True, kw_only=True):
 def stuck_in(snapshot: Snapshot, least: Severity = Severity.WARNING, *, live: bool = True) -> Stuck:
     """What is wrong in a snapshot, no milder than ``least``. ``live``: engines are looked at now, not recorded."""
     wanted = WORST_FIRST[: WORST_FIRST.index(least) + 1]
-    rows = tuple(row for row in rows_of(snapshot) if row.diagnosis.severity in wanted)
+    all_rows = rows_of(snapshot)
+    rows = tuple(row for row in all_rows if row.diagnosis.severity in wanted)
     unknown = tuple(_unknown(snapshot, live=live))
     verdict = Verdict.SOME if rows else Verdict.UNKNOWN if unknown else Verdict.NONE
-    return Stuck(verdict=verdict, rows=rows, milder=len(snapshot.diagnoses) - len(rows), unknown=unknown)
+    return Stuck(verdict=verdict, rows=rows, milder=len(all_rows) - len(rows), unknown=unknown)
 
 
 def rows_of(snapshot: Snapshot) -> tuple[Row, ...]:
@@ -78,8 +80,29 @@ def rows_of(snapshot: Snapshot) -> tuple[Row, ...]:
     }
     return tuple(
         Row(diagnosis=d, transfer=transfers.get((d.subject, d.attempt)))
-        for d in worst_first(snapshot.diagnoses)
+        for d in worst_first(causes(snapshot.diagnoses))
     )
+
+
+def causes(diagnoses: Sequence[Diagnosis]) -> list[Diagnosis]:
+    """Without those of transfers that an engine's diagnosis, no milder, counts among its victims.
+
+    What may have put wrong data into a request is always said of that request.
+    """
+    of_engines = [d for d in diagnoses if not d.attempt]
+    worst: dict[tuple[str, int], int] = {}
+    for d in of_engines:
+        for victim in d.costs:
+            worst[victim] = min(WORST_FIRST.index(d.severity), worst.get(victim, len(WORST_FIRST)))
+
+    def is_told(d: Diagnosis) -> bool:
+        entry = CATALOGUE.get(d.code)
+        wrong_data = entry is not None and any(row.startswith("C") for row in entry.rows)
+        return not wrong_data and worst.get((d.subject, d.attempt), len(WORST_FIRST)) <= WORST_FIRST.index(
+            d.severity
+        )
+
+    return [d for d in diagnoses if not (d.attempt and is_told(d))]
 
 
 def worst_first(diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:

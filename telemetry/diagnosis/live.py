@@ -121,12 +121,6 @@ class Diagnoses:
             strangers = tuple(s for s in before.strangers if s.outcome is Outcome.EXPIRED)
         return _Known(t, now_ns + _AGAIN_NS, strangers, self._look(t, now_ns, strangers))
 
-    def of(self, t: Transfer, now_ns: int) -> tuple[Diagnosis, ...]:
-        """What is, or was, wrong with one transfer that is followed, however it ended and however long ago."""
-        known = self._known.get(_identity(t))
-        case = self._case(t, now_ns, known.strangers if known else ())
-        return diagnose(case) if case else ()
-
     def _look(self, t: Transfer, now_ns: int, strangers: tuple[Transfer, ...]) -> tuple[Diagnosis, ...]:
         case = self._case(t, now_ns, strangers)
         if case is None:

@@ -78,7 +78,7 @@ def test_one_transfer_can_be_asked_about_however_long_ago_it_was_over():
     snapshot = watcher.snapshot()
     assert all(d.subject != "cmpl-r" for d in snapshot.diagnoses)
     (t,) = (t for t in watcher.assembler.open_transfers() if t.base_id == "cmpl-r")
-    assert codes(watcher.diagnoses_of(t)) == ["handshake_failed", "computed_by_d"]
+    assert codes(watcher.wrong_with(t)) == ["handshake_failed", "computed_by_d"]
 
 
 def test_the_worst_comes_first_and_then_the_oldest():
