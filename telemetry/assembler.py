@@ -380,7 +380,7 @@ class Assembler:
     def _close(self, group: Group, *, unseen: bool = False) -> None:
         transfers = self._transfers(group)
         if unseen:
-            transfers = group.transfers = tuple(_unseen(t) if t.is_open else t for t in transfers)
+            transfers = group.transfers = tuple(t.as_unseen() if t.is_open else t for t in transfers)
         for transfer in transfers:
             self.recent.append(transfer)
             self.closed_by_outcome[transfer.outcome] = self.closed_by_outcome.get(transfer.outcome, 0) + 1
@@ -420,14 +420,3 @@ class Assembler:
 def _names(transfer: Transfer) -> tuple[object, ...]:
     """What tells a transfer from the others of its group."""
     return transfer.d_engine, transfer.d_request, transfer.p_engine, transfer.p_request, transfer.attempt
-
-
-def _unseen(transfer: Transfer) -> Transfer:
-    return msgspec.structs.replace(
-        transfer,
-        outcome=Outcome.UNSEEN,
-        stage=None,
-        waits="",
-        closed_ns=transfer.since_ns,
-        error="it ended while recording was off",
-    )

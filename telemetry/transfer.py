@@ -185,3 +185,14 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def is_open(self) -> bool:
         return self.outcome in OPEN_OUTCOMES
+
+    def as_unseen(self) -> Transfer:
+        """The same, if it ended while recording was off."""
+        return msgspec.structs.replace(
+            self,
+            outcome=Outcome.UNSEEN,
+            stage=None,
+            waits="",
+            closed_ns=self.since_ns,
+            error="it ended while recording was off",
+        )

@@ -10,6 +10,7 @@ from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.stuck import (
     LOSS_HEALS_NS,
     Verdict,
+    causes,
     change_json,
     changes,
     rows_of,
@@ -123,11 +124,11 @@ def test_something_stuck_is_no_doubt_even_where_not_all_is_seen() -> None:
 def test_changes_are_what_is_over_then_what_is_new() -> None:
     before = rows_of(samples.stuck())
     later = [msgspec.structs.replace(d, sentence="for longer") for d in samples.stuck().diagnoses[1:]]
-    new = samples.diagnosis("engine_gone", Severity.ERROR, samples.request(52))
+    new = samples.diagnosis("write_never_finished", Severity.ERROR, samples.request(59))
     after = rows_of(samples.stuck(diagnoses=(*later, new)))
     assert [(c.begins, c.row.diagnosis.code) for c in changes(before, after)] == [
         (False, "full_hit_held_until_lease"),
-        (True, "engine_gone"),
+        (True, "write_never_finished"),
     ]
 
 
@@ -156,3 +157,16 @@ def test_a_change_as_json_says_what_became_of_it() -> None:
     line = msgspec.json.decode(change_json(change, snapshot))
     assert (line["change"], line["diagnosis"]["subject"]) == ("begins", samples.P2)
     assert line["taken_unix_s"] == samples.UNIX_NOW
+
+
+def test_what_an_engines_diagnosis_counts_among_its_victims_is_not_listed_again() -> None:
+    victim = samples.diagnosis("engine_gone", Severity.ERROR, samples.request(52))
+    milder = samples.diagnosis("waiting", Severity.WARNING, samples.request(52))
+    wrong_data = samples.diagnosis("write_after_lease", Severity.ERROR, samples.request(52))
+    other = samples.diagnosis("engine_gone", Severity.ERROR, samples.request(59))
+    engine = msgspec.structs.replace(
+        victim, subject="engine-p", attempt=0, costs=((victim.subject, victim.attempt),)
+    )
+    assert causes([engine, victim, milder, wrong_data, other]) == [engine, wrong_data, other]
+    warned = msgspec.structs.replace(engine, severity=Severity.WARNING)
+    assert causes([warned, victim, milder]) == [warned, victim]
