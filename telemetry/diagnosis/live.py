@@ -93,10 +93,12 @@ class Diagnoses:
         new: list[Transfer] = []
         due: list[tuple[int, int, Transfer]] = []
         for t in followed:
-            if t.outcome is Outcome.DELIVERED or (t.is_open and not _may_be_late(t, now_ns, floor_ns)):
+            if t.is_open and not _may_be_late(t, now_ns, floor_ns):
                 continue
             identity = _identity(t)
             before = self._known.get(identity)
+            if t.outcome is Outcome.DELIVERED and not (before and before.found):
+                continue  # if it was slow, its closing tells
             if before is None:
                 new.append(t)
                 continue

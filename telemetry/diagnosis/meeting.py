@@ -424,10 +424,10 @@ def _attempt(case: Case, number: int) -> Transfer | None:
 
 
 CAUSES: Final[tuple[Rule, ...]] = (
+    registration_lost,
     paired_differently,
     taken_by_older,
     again_after_preemption,
-    registration_lost,
     lease_over_first,
     ids_differ,
     without_prefill,

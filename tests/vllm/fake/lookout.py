@@ -12,6 +12,7 @@ from pushscope.telemetry.diagnosis.model import Diagnosis, Severity
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.source import Reading, RingsSource
 from pushscope.telemetry.watch import Watcher
+from tests.vllm.fake.seen import at_world_time
 from tests.vllm.fake.world import World
 
 
@@ -26,7 +27,7 @@ class WorldSource:
         self._rings = RingsSource(world.folder)
 
     def poll(self) -> Reading:
-        return msgspec.structs.replace(self._rings.poll(), t_ns=self._world.clock.ns)
+        return msgspec.structs.replace(at_world_time(self._rings.poll()), t_ns=self._world.clock.ns)
 
     def close(self) -> None:
         self._rings.close()

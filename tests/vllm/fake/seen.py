@@ -4,19 +4,34 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import msgspec
+
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.assembler import Assembler
-from pushscope.telemetry.source import RingsSource
+from pushscope.telemetry.source import Reading, RingsSource
 from pushscope.telemetry.transfer import Stage, Transfer
 from tests.vllm.fake.scenarios import Seen
-from tests.vllm.fake.world import World
+from tests.vllm.fake.world import Clock, World
+
+
+def at_world_time(reading: Reading) -> Reading:
+    """The rings as if they had been made when the world's time began: they were made at this machine's."""
+    return msgspec.structs.replace(
+        reading,
+        rings=tuple(
+            msgspec.structs.replace(
+                state, origin=msgspec.structs.replace(state.origin, anchor_monotonic_ns=Clock.START_NS)
+            )
+            for state in reading.rings
+        ),
+    )
 
 
 def transfers_in(world: World) -> list[Transfer]:
     """Every transfer of the world, the oldest first."""
     assembler = Assembler()
     with closing(RingsSource(world.folder)) as source:
-        reading = source.poll()
+        reading = at_world_time(source.poll())
         assembler.rings(reading.rings)
         for index, payload in reading.events:
             event = ev.decode(payload)

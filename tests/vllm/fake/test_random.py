@@ -20,6 +20,7 @@ from pushscope.telemetry.assembler import Assembler
 from pushscope.telemetry.source import RingsSource
 from pushscope.telemetry.transfer import Outcome, Transfer
 from tests.vllm.fake.layout import Layout
+from tests.vllm.fake.seen import at_world_time
 from tests.vllm.fake.world import World
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.filterwarnings("ignore")]  # vLLM's and torch's own
@@ -100,7 +101,7 @@ def assembled(world: World) -> tuple[list[Transfer], list[ev.Event]]:
     assembler = Assembler(closed.append)
     events: list[ev.Event] = []
     with closing(RingsSource(world.folder)) as source:
-        reading = source.poll()
+        reading = at_world_time(source.poll())
     assembler.rings(reading.rings)
     for index, payload in reading.events:
         event = ev.decode(payload)

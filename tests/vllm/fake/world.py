@@ -37,14 +37,15 @@ AgentClass = Callable[[Callable[[Any], None]], Callable[..., Any]]
 NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
 STEP_NS = 1_000_000
 VOCABULARY = 500
-ANCHOR_UNIX_NS = 1_800_000_000_000_000_000
 
 
 class Clock:
     """CLOCK_MONOTONIC and ``perf_counter`` of the world: a microsecond passes with every look."""
 
+    START_NS = 1_000_000_000_000
+
     def __init__(self) -> None:
-        self.ns = 1_000_000_000_000
+        self.ns = self.START_NS
 
     def monotonic_ns(self) -> int:
         self.ns += 1_000
@@ -624,11 +625,8 @@ def _bend_pushscope(world: World, put: Any, shim: Any) -> None:
     """The same clock for what is recorded, and the same rank."""
     import importlib
 
-    from pushscope.telemetry.clock import Anchor
-
     facade = importlib.import_module("pushscope.connector.facade")
     put(facade, "_pp_rank", lambda: world.rank[0])
-    put(facade, "read_anchor", lambda: Anchor(world.clock.ns, ANCHOR_UNIX_NS))
     for name in (
         "facade", "weave", "worker_seams", "push_seams", "pull_seams", "scheduler_seams", "worker_probe", "nixl_proxy",
     ):  # fmt: skip
