@@ -29,6 +29,8 @@ from pushscope.lab.up import LabPlan, lab
 LEASE_S = 6.0
 _NAMED_S = 20.0
 _CLEARED_S = 90.0
+_WHOLE_S = 150.0
+"""For making it, naming it and undoing it."""
 _NOT_MADE = (NotSeenError, OrderError, RequestError, TimeoutError, httpx.HTTPError)
 
 OnRow = Callable[[Row], None]
@@ -84,7 +86,7 @@ async def make(fault: Fault, directory: Path, sight: Sight) -> Row:
     row = Row(fault=fault.name, code=fault.code, lease=fault.lease, named_s=None)
     found: Seen | None = None
     try:
-        async with ground(directory, sight) as at, fault.make(at) as made:
+        async with asyncio.timeout(_WHOLE_S), ground(directory, sight) as at, fault.make(at) as made:
             found = await named(sight, fault, made, _NAMED_S)
     except _NOT_MADE as error:
         return _with(row, found, None, f"{type(error).__name__}: {error}")
