@@ -44,14 +44,14 @@ def diagnosed(
     gone: tuple[str, ...] = (),
     usual: int = 0,
 ) -> tuple[Diagnosis, ...]:
-    """What a watcher that reads all of this says at ``at_s``; ``origins``: the engines as they are to be."""
+    """What a watcher of all this says of transfers at ``at_s``; ``origins``: the engines as they are to be."""
     places = {(o.engine_id, o.connector_role, o.pp_rank, o.tp_rank): o for o in origins}
     said = [(places[o.engine_id, o.connector_role, o.pp_rank, o.tp_rank], e) for o, e in said]
     before = [each for n in range(usual) for each in delivered(f"usual-{n}", -60_000)]
     readings = [reading(before, -30_000), reading(said, at_s * 1000, origins, gone=gone)]
     watcher = Watcher(ListSource(readings if usual else readings[1:]))
     watcher.run_to_end()
-    return watcher.snapshot().diagnoses
+    return tuple(d for d in watcher.snapshot().diagnoses if d.attempt)
 
 
 # -- pieces -------------------------------------------------------------------------------------------
