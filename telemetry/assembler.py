@@ -119,7 +119,8 @@ class Assembler:
 
     def feed(self, origin: ev.Origin, event: ev.Event) -> None:
         """Fold one event in, whatever its order."""
-        engine, rank = origin.engine_id, (origin.pp_rank, origin.tp_rank)
+        engine = own = origin.engine_id
+        rank = (origin.pp_rank, origin.tp_rank)
         if not isinstance(event, ev.RequestEvent):
             if isinstance(event, ev.WriterException):
                 self._failed_on((engine, event.request_id), rank, event)
@@ -135,7 +136,7 @@ class Assembler:
             return
         half = group.halves[identity]
         half.heard_ns = self._now_ns
-        if engine == origin.engine_id:
+        if engine is own:
             half.spoke_ns = self._now_ns
         if not half.add(rank, event):
             return
@@ -267,9 +268,8 @@ class Assembler:
 
     def _transfers(self, group: Group) -> tuple[Transfer, ...]:
         if group.transfers is None:
-            made = tuple(self._assemble(group))
-            group.transfers = tuple(transfer for transfer, _ in made)
-            group.made_of = tuple(pair for _, pair in made)
+            made = list(self._assemble(group))
+            group.transfers, group.made_of = tuple(zip(*made, strict=True)) if made else ((), ())
         return group.transfers
 
     def _heard(self, engine_id: str | None, half: Half | None) -> EngineFacts:
@@ -314,7 +314,9 @@ class Assembler:
         transfers = self._transfers(group)
         if any(t.is_open for t in transfers):
             return False
-        if any(self._holds_on(half, now_ns) for half in group.halves.values()):
+        if any(t.outcome is not Outcome.DELIVERED for t in transfers) and any(
+            self._holds_on(half, now_ns) for half in group.halves.values()
+        ):
             return False  # the end that P, or the client, made of it is none for D
         if not transfers:  # a prompt without a transfer: still computed, or never sent on
             return all(

@@ -203,6 +203,10 @@ class Watcher:
         )
         return (*of_engines, *self._diagnoses.now(followed, self._now_ns))
 
+    def diagnoses_of(self, transfer: Transfer) -> tuple[Diagnosis, ...]:
+        """What is, or was, wrong with one transfer that is still followed: of a healthy one too, what was slow."""
+        return self._diagnoses.of(transfer, self._now_ns)
+
     def _totals(
         self, t_ns: int, outcomes: Counter[Outcome], in_flight: int, waiting: int, ended: Sequence[Transfer]
     ) -> Totals:

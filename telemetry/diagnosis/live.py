@@ -108,12 +108,25 @@ class Diagnoses:
             strangers = tuple(s for s in before.strangers if s.outcome is Outcome.EXPIRED)
         return _Known(t, now_ns + _AGAIN_NS, strangers, self._look(t, now_ns, strangers))
 
+    def of(self, t: Transfer, now_ns: int) -> tuple[Diagnosis, ...]:
+        """What is, or was, wrong with one transfer that is followed, however it ended and however long ago."""
+        known = self._known.get(_identity(t))
+        case = self._case(t, now_ns, known.strangers if known else ())
+        return diagnose(case) if case else ()
+
     def _look(self, t: Transfer, now_ns: int, strangers: tuple[Transfer, ...]) -> tuple[Diagnosis, ...]:
+        case = self._case(t, now_ns, strangers)
+        if case is None:
+            return ()
+        over_ns = case.over_ns
+        return diagnose(case) if over_ns is None or now_ns - over_ns <= SHOWN_NS else ()
+
+    def _case(self, t: Transfer, now_ns: int, strangers: tuple[Transfer, ...]) -> Case | None:
         sides = self._assembler.sides_of(t)
         if sides is None:
-            return ()
+            return None
         loss_ns = max(self._last_loss(t.p_engine), self._last_loss(t.d_engine))
-        case = Case(
+        return Case(
             t,
             sides.p,
             sides.d,
@@ -127,8 +140,6 @@ class Diagnoses:
             others=sides.others,
             strangers=strangers,
         )
-        over_ns = case.over_ns
-        return diagnose(case) if over_ns is None or now_ns - over_ns <= SHOWN_NS else ()
 
     def _was_healthy(self, t: Transfer) -> bool:
         """Whether it was delivered, and nothing in it suggests that somebody had to wait, or that P failed."""

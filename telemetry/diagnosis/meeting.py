@@ -303,7 +303,7 @@ def unclaimed(case: Case) -> Diagnosis | None:
     if staged is None or case.strangers or case.p.has(ev.Matched):
         return None
     ended = case.d.first(ev.RequestEnded)
-    never_asked = ended is not None and not case.d.has(*_ASKED, ev.NothingToReceive)
+    never_asked = case.transfer.outcome is Outcome.ABORTED and not case.d.has(*_ASKED)
     if case.transfer.d_request is not None and not never_asked:
         return None
     expired = case.p.first(ev.LeaseExpired)

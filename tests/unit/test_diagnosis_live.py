@@ -71,6 +71,16 @@ def test_what_has_ended_is_told_for_a_while():
     assert last == ()
 
 
+def test_one_transfer_can_be_asked_about_however_long_ago_it_was_over():
+    f = FAILURES["computed_by_d"]
+    watcher = Watcher(ListSource([reading([*f.said, *prefills(p="cmpl-other-aaaaaaaa")], 60 * S)]))
+    watcher.run_to_end()
+    snapshot = watcher.snapshot()
+    assert all(d.subject != "cmpl-r" for d in snapshot.diagnoses)
+    (t,) = (t for t in watcher.assembler.open_transfers() if t.base_id == "cmpl-r")
+    assert codes(watcher.diagnoses_of(t)) == ["handshake_failed", "computed_by_d"]
+
+
 def test_the_worst_comes_first_and_then_the_oldest():
     said = [
         *prefills(p="cmpl-unclaimed-aaaaaaaa"),
