@@ -24,6 +24,7 @@ from pushscope.lab.faults.naming import Seen, cleared, named
 from pushscope.lab.faults.sight import NotSeenError, Sight
 from pushscope.lab.launch import Launcher
 from pushscope.lab.spec import prefill_decode
+from pushscope.lab.state import NoLabError
 from pushscope.lab.up import LabPlan, lab
 
 LEASE_S = 6.0
@@ -31,7 +32,7 @@ _NAMED_S = 20.0
 _CLEARED_S = 90.0
 _WHOLE_S = 150.0
 """For making it, naming it and undoing it."""
-_NOT_MADE = (NotSeenError, OrderError, RequestError, TimeoutError, httpx.HTTPError)
+_NOT_MADE = (NotSeenError, NoLabError, OrderError, RequestError, TimeoutError, httpx.HTTPError)
 
 OnRow = Callable[[Row], None]
 
