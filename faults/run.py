@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -70,15 +71,18 @@ def _served(deployment: Deployment, directory: Path) -> Iterator[None]:
 
 
 def run(faults: Sequence[Fault], directory: Path, launcher: Launcher, on_row: OnRow) -> list[Row]:
-    """Make every fault in a lab of its layout."""
-    rows = []
+    """Make every fault in a lab of its layout; one that leaves its lab ill gives the next ones a new lab."""
+    rows: list[Row] = []
     for ranks in sorted({fault.prefill_tp for fault in faults}):
-        of_layout = [fault for fault in faults if fault.prefill_tp == ranks]
-        folder = directory / f"P{ranks}"
-        with faulty_lab(folder, launcher, prefill_tp=ranks) as rings, Sight(rings) as sight:
-            for fault in of_layout:
-                rows.append(asyncio.run(make(fault, folder, sight)))
-                on_row(rows[-1])
+        left = deque(fault for fault in faults if fault.prefill_tp == ranks)
+        while left:
+            folder = directory / f"{len(rows)}"
+            with faulty_lab(folder, launcher, prefill_tp=ranks) as rings, Sight(rings) as sight:
+                well = True
+                while left and well:
+                    rows.append(asyncio.run(make(left.popleft(), folder, sight)))
+                    on_row(rows[-1])
+                    well = rows[-1].cleared_s is not None
     return rows
 
 
