@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,12 +25,15 @@ from pushscope.lab.faults.naming import Seen, cleared, named
 from pushscope.lab.faults.sight import NotSeenError, Sight
 from pushscope.lab.launch import Launcher
 from pushscope.lab.spec import prefill_decode
+from pushscope.lab.state import NoLabError
 from pushscope.lab.up import LabPlan, lab
 
 LEASE_S = 6.0
 _NAMED_S = 20.0
 _CLEARED_S = 90.0
-_NOT_MADE = (NotSeenError, OrderError, RequestError, TimeoutError, httpx.HTTPError)
+_WHOLE_S = 150.0
+"""For making it, naming it and undoing it."""
+_NOT_MADE = (NotSeenError, NoLabError, OrderError, RequestError, TimeoutError, httpx.HTTPError)
 
 OnRow = Callable[[Row], None]
 
@@ -67,15 +71,18 @@ def _served(deployment: Deployment, directory: Path) -> Iterator[None]:
 
 
 def run(faults: Sequence[Fault], directory: Path, launcher: Launcher, on_row: OnRow) -> list[Row]:
-    """Make every fault in a lab of its layout."""
-    rows = []
+    """Make every fault in a lab of its layout; one that leaves its lab ill gives the next ones a new lab."""
+    rows: list[Row] = []
     for ranks in sorted({fault.prefill_tp for fault in faults}):
-        of_layout = [fault for fault in faults if fault.prefill_tp == ranks]
-        folder = directory / f"P{ranks}"
-        with faulty_lab(folder, launcher, prefill_tp=ranks) as rings, Sight(rings) as sight:
-            for fault in of_layout:
-                rows.append(asyncio.run(make(fault, folder, sight)))
-                on_row(rows[-1])
+        left = deque(fault for fault in faults if fault.prefill_tp == ranks)
+        while left:
+            folder = directory / f"{len(rows)}"
+            with faulty_lab(folder, launcher, prefill_tp=ranks) as rings, Sight(rings) as sight:
+                well = True
+                while left and well:
+                    rows.append(asyncio.run(make(left.popleft(), folder, sight)))
+                    on_row(rows[-1])
+                    well = rows[-1].cleared_s is not None
     return rows
 
 
@@ -84,7 +91,7 @@ async def make(fault: Fault, directory: Path, sight: Sight) -> Row:
     row = Row(fault=fault.name, code=fault.code, lease=fault.lease, named_s=None)
     found: Seen | None = None
     try:
-        async with ground(directory, sight) as at, fault.make(at) as made:
+        async with asyncio.timeout(_WHOLE_S), ground(directory, sight) as at, fault.make(at) as made:
             found = await named(sight, fault, made, _NAMED_S)
     except _NOT_MADE as error:
         return _with(row, found, None, f"{type(error).__name__}: {error}")

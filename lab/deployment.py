@@ -17,6 +17,7 @@ import httpx
 
 from pushscope.lab.environment import LAB_ID, python_environment
 from pushscope.lab.launch import Launcher, PlainLauncher, Process, start_command
+from pushscope.lab.ports import wait_free
 from pushscope.lab.processes import (
     ProcessInfo,
     group_members,
@@ -219,6 +220,7 @@ class Deployment:
         if name == ROUTER:
             self._start_router()
         else:
+            wait_free(self.specs[name].ports)
             self._start_engine(name, time.monotonic(), spec)
         self._wait_ready([name])
 

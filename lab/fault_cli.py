@@ -11,12 +11,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
+import httpx
 import msgspec
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from pushscope.lab.completion import RequestError, describe
+from pushscope.lab.control import OrderError
 from pushscope.lab.faults.fault import Fault
 from pushscope.lab.faults.folder import faults_dir
 from pushscope.lab.faults.ground import ground
@@ -70,7 +73,10 @@ def fault(
         return
     _check(chosen, lab)
     with _held(directory, name):
-        was_named = asyncio.run(_make(chosen, directory, lab, for_s, console))
+        try:
+            was_named = asyncio.run(_make(chosen, directory, lab, for_s, console))
+        except (RequestError, httpx.HTTPError) as error:
+            raise OrderError(f"Expected the engines to answer, found: {describe(error)}.") from error
     raise typer.Exit(0 if was_named else 1)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import socket
+import time
+from collections.abc import Collection
 
 _FIRST, _LAST = 20000, 32000
 """Below the range that Linux gives to outgoing connections, which would take a port between choosing and
@@ -39,3 +41,11 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def wait_free(ports: Collection[int], timeout_s: float = 5.0) -> None:
+    """Wait until a server could listen on all of these, at most so long: sockets outlive their process by a
+    moment."""
+    deadline = time.monotonic() + timeout_s
+    while not all(map(is_free, ports)) and time.monotonic() < deadline:
+        time.sleep(0.05)

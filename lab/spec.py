@@ -62,6 +62,12 @@ class EngineSpec:
     def url(self) -> str:
         return f"http://{HOST}:{self.http_port}"
 
+    @property
+    def ports(self) -> list[int]:
+        """All that it listens on."""
+        ranks = range(self.tensor_parallel_size if self.role else 0)
+        return [self.http_port, *(self.side_channel_port + rank for rank in ranks)]
+
     def with_ports(self) -> EngineSpec:
         """The same engine with free ports where none were given."""
         http = self.http_port or free_ports()

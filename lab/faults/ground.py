@@ -12,6 +12,7 @@ from typing import Literal
 
 import httpx
 
+from pushscope.lab.completion import RequestError, describe
 from pushscope.lab.control import Changes, Order, give
 from pushscope.lab.deployment import ROUTER
 from pushscope.lab.faults.request import Request
@@ -19,10 +20,11 @@ from pushscope.lab.faults.sight import Sight
 from pushscope.lab.legs import DirectTarget, PrefillPeer
 from pushscope.lab.processes import signal_group
 from pushscope.lab.spec import Role
-from pushscope.lab.state import EngineState, LabState, find_lab
+from pushscope.lab.state import EngineState, LabState, NoLabError, find_lab
 
 SHORT, LONG = 200, 6000
 """Tokens of a prompt that is nothing, and of one whose blocks don't fit into a socket's buffers."""
+_LEARN_S = 30.0
 Side = Literal["prefill", "decode"]
 
 
@@ -84,8 +86,8 @@ class Ground:
         await self._order(Order("let_end", self.engine(side).name))
 
     async def restart(self, *sides: Side, changes: Changes = Changes()) -> None:  # noqa: B008 - frozen
-        """Start engines again, with a new engine id unless ``changes`` name one, and get them to know each
-        other."""
+        """Start engines again, with a new engine id unless ``changes`` name one, and wait until they are seen to
+        record."""
         for side in sides:
             await self._order(Order("restart", self.engine(side).name, changes))
         if "prefill" in sides and self.lab.router_url is not None:
@@ -117,12 +119,17 @@ async def learn(client: httpx.AsyncClient, lab: LabState) -> PrefillPeer:
 async def ground(directory: Path, sight: Sight) -> AsyncIterator[Ground]:
     """The running lab of a directory, which ``sight`` sees; what still hangs at the end is hung up.
 
-    Raises NoLabError, or what a request through both engines raises: a lab must be well to begin with.
+    Raises NoLabError, also if no request gets through both engines: a lab must be well to begin with.
     """
     lab = find_lab(directory)
-    async with httpx.AsyncClient(trust_env=False, timeout=None, limits=httpx.Limits()) as client:
-        async with asyncio.timeout(30):
-            peer = await learn(client, lab)
+    async with httpx.AsyncClient(trust_env=False, timeout=None) as client:  # what hangs is to hang
+        try:
+            async with asyncio.timeout(_LEARN_S):
+                peer = await learn(client, lab)
+        except (RequestError, httpx.HTTPError, TimeoutError) as error:
+            raise NoLabError(
+                f"Expected the running lab to answer a request, found: {describe(error)}. Start it again."
+            ) from error
         found = Ground(directory, client, sight, peer)
         try:
             yield found

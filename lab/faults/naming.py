@@ -13,6 +13,7 @@ from pushscope.telemetry.diagnosis.model import Diagnosis, Severity
 from pushscope.telemetry.snapshot import Snapshot
 
 _EVERY_S = 0.25
+_CLEAR_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +44,21 @@ async def named(
 
 
 async def cleared(sight: Sight, fault: Fault, timeout_s: float) -> float | None:
-    """Look until neither that cause nor any of severity error is named: after how many seconds; None if not within
-    ``timeout_s``."""
+    """Look until neither that cause nor any of severity error is named, for a moment on end: after how many seconds
+    that began; None if not within ``timeout_s``."""
     start = time.monotonic()
+    clear_from: float | None = None
     while True:
+        now = time.monotonic()
         snapshot = sight.look()
-        after_s = time.monotonic() - start
-        if not errors(snapshot) and all(d.code != fault.code for d in snapshot.diagnoses):
-            return after_s
-        if after_s > timeout_s:
-            return None
+        if errors(snapshot) or any(d.code == fault.code for d in snapshot.diagnoses):
+            clear_from = None
+            if now - start > timeout_s:
+                return None
+        elif clear_from is None:
+            clear_from = now
+        elif now - clear_from > _CLEAR_S:
+            return clear_from - start
         await asyncio.sleep(_EVERY_S)
 
 

@@ -158,8 +158,8 @@ async def late_decode(ground: Ground) -> AsyncIterator[Made]:
 @fault(
     "serial-router",
     "serial_router",
-    what=f"{_MANY} requests are dispatched prefill first, and their decode legs when P has answered.",
-    undone=f"{_MANY} requests are dispatched with both legs at once.",
+    what=f"Each of {_MANY} requests is dispatched to P first, and to D when P has answered.",
+    undone=f"Each of {_MANY} requests is dispatched to both at once.",
 )
 async def serial_router(ground: Ground) -> AsyncIterator[Made]:
     urls = [ground.engine("prefill").url], [ground.engine("decode").url]

@@ -54,7 +54,7 @@ async def decode_stopped(ground: Ground) -> AsyncIterator[Made]:
     "stop-outlasts-lease",
     "lease_ended_during_write",
     what="D is stopped (SIGSTOP) while P writes to it, for longer than P's lease.",
-    undone="D goes on (SIGCONT); its answer may be wrong.",
+    undone="D goes on (SIGCONT), and another request wakes P, which makes no step any more; the answer may be wrong.",
     lease=True,
 )
 async def stop_outlasts_lease(ground: Ground) -> AsyncIterator[Made]:
@@ -63,6 +63,8 @@ async def stop_outlasts_lease(ground: Ground) -> AsyncIterator[Made]:
         yield Made(request.base_id, await request.lease_end())
     finally:
         ground.signal("decode", signal.SIGCONT)
+    # P, whose lease is over, makes no step by itself, and NIXL tells D of the WRITE's end at one: wake it.
+    await ground.learn()
     await decode
 
 

@@ -72,14 +72,14 @@ class Case(NamedTuple):
         return self.transfer.mode == "pull"
 
     @property
+    def d_asked(self) -> bool:
+        """D is seen to have asked for blocks."""
+        return self.d.has(*_D_ASKED)
+
+    @property
     def d_waits(self) -> bool:
         """D is seen to have asked for blocks, and to have neither got them nor given up."""
-        return (
-            self.d_engine.observed
-            and self.d_engine.alive
-            and self.d.has(*_D_ASKED)
-            and not self.d.has(*_D_OVER)
-        )
+        return self.d_engine.observed and self.d_engine.alive and self.d_asked and not self.d.has(*_D_OVER)
 
     @property
     def d_queued(self) -> bool:

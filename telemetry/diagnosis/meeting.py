@@ -302,8 +302,7 @@ def unclaimed(case: Case) -> Diagnosis | None:
     staged = case.p.first(ev.BlocksStaged)
     if staged is None or case.strangers or case.p.has(ev.Matched):
         return None
-    ended = case.d.first(ev.RequestEnded)
-    never_asked = ended is not None and not case.d.has(*_ASKED, ev.NothingToReceive)
+    never_asked = case.transfer.outcome is Outcome.ABORTED and not case.d_asked
     if case.transfer.d_request is not None and not never_asked:
         return None
     expired = case.p.first(ev.LeaseExpired)
@@ -319,7 +318,7 @@ def unclaimed(case: Case) -> Diagnosis | None:
     )
     choice = _CHOICE.match(case.transfer.base_id)
     which = f", choice {choice[1]} of a request with n > 1" if choice else ""
-    why = f": D's request ended ({ended.status}) before it asked for them" if ended else ""
+    why = ": D's request was ended before it asked for them" if never_asked else ""
     sentence = f"P {held}{which}, and no decode has claimed them{why}."
     return case.found(
         "siblings_unclaimed" if choice else "prefill_unclaimed",
@@ -327,7 +326,6 @@ def unclaimed(case: Case) -> Diagnosis | None:
         staged.t,
         case.p_saw(staged, "blocks staged"),
         case.p_saw(expired, "lease ended, blocks released") if expired else None,
-        case.d_saw(ended, f"request ended: {ended.status}") if ended else None,
     )
 
 
@@ -357,14 +355,6 @@ def full_hit(case: Case) -> Diagnosis | None:
 # -- what the rules ask ---------------------------------------------------------------------------------
 
 _STAGED: Final = "registration staged"
-_ASKED: Final = (
-    ev.RegistrationStaged,
-    ev.RegistrationHandedOff,
-    ev.RegistrationSent,
-    ev.RegistrationDrained,
-    ev.ReadStaged,
-    ev.ReadHandedOff,
-)
 _P_GAVE_UP: Final = (ev.LeaseExpired, ev.SendFinished, ev.PrefillNotProcessed)
 
 

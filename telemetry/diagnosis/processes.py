@@ -64,13 +64,13 @@ def _died_of(scene: Scene, story: EngineStory) -> tuple[InstanceStory, ev.Connec
 
 
 def _is_over(scene: Scene, story: EngineStory) -> bool:
-    """Whether the engine's end is history: forgotten, or another has its place and nothing hangs on it."""
+    """Whether the engine's end is history: forgotten, or another took its place and nothing hangs on it."""
     if story.engine_id not in scene.engines:
         return True
     if story.alive:
         return False
-    later = successor_of(story, scene.stories.values())
-    return later is not None and later.alive and not _lost_with(scene, story)
+    later = successor_of(story, scene.stories.values())  # which, if it has ended too, is told of itself
+    return later is not None and not _lost_with(scene, story)
 
 
 def _cause(raised: ev.ConnectorRaised) -> tuple[str, str]:

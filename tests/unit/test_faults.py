@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +21,10 @@ from typer.testing import CliRunner
 from pushscope.lab.control import Changes, Control, Order, OrderError, give
 from pushscope.lab.deployment import Deployment
 from pushscope.lab.engine import broken_nixl
+from pushscope.lab.faults.folder import faults_dir
 from pushscope.lab.faults.table import FAULTS
 from pushscope.lab.main import app
+from pushscope.lab.processes import process_info
 from pushscope.lab.spec import EngineSpec
 from pushscope.lab.state import running_lab
 from pushscope.telemetry.diagnosis.catalogue import CATALOGUE
@@ -112,7 +115,8 @@ class FakeDeployment(Deployment):
     """Notes what it is told to do."""
 
     def __init__(self) -> None:
-        super().__init__([EngineSpec("P1", "prefill")], Path("model"), log_dir=Path("logs"), router=None)
+        specs = [EngineSpec("P1", "prefill"), EngineSpec("D1", "decode")]
+        super().__init__(specs, Path("model"), log_dir=Path("logs"), router=None)
         self.done: list[tuple[str, ...]] = []
 
     def pid(self, name: str) -> int:
@@ -172,7 +176,7 @@ def test_an_order_for_nobody_is_answered_with_a_sentence(tmp_path):
     with (
         Control(FakeDeployment(), tmp_path) as control,
         served(control),
-        pytest.raises(OrderError, match="Expected one of P1, found 'P7'"),
+        pytest.raises(OrderError, match="Expected one of P1, D1, found 'P7'"),
     ):
         give(running_lab(tmp_path).control, Order("kill", "P7"))
 
@@ -188,6 +192,31 @@ def test_changes_are_in_addition_to_how_an_engine_is():
     assert (changed.args, changed.block_size) == (("--a", "--b"), 32)
     assert (changed.env, changed.kv_transfer) == ({"A": "1", "B": "2"}, {"x": 1, "engine_id": "e"})
     assert Changes().of(spec) == spec
+
+
+def test_a_fault_is_undone_in_the_terminal_that_holds_it(tmp_path):
+    with (
+        Control(FakeDeployment(), tmp_path),
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as held,
+    ):
+        info = process_info(held.pid)
+        path = faults_dir(tmp_path) / "lost-prefill.json"
+        path.parent.mkdir()
+        path.write_text(f'{{"pid": {held.pid}, "start_ticks": {info.start_ticks}}}')
+        other = invoke("lost-decode", "--undo", "--dir", tmp_path)
+        assert other.exit_code == 2
+        assert "no terminal holds it" in other.output
+        assert held.poll() is None
+        result = invoke("lost-prefill", "--undo", "--dir", tmp_path)
+        assert result.output == "lost-prefill is undone.\n"
+        assert held.wait() == -signal.SIGTERM
+
+
+def test_a_fault_that_takes_more_ranks_says_how_to_start_the_lab(tmp_path):
+    with Control(FakeDeployment(), tmp_path):
+        result = invoke("post-fails", "--dir", tmp_path)
+    assert result.exit_code == 2
+    assert "pushscope lab up --prefill-tp 2" in result.output
 
 
 # -- a NIXL that fails on demand --------------------------------------------------------------------------
@@ -232,14 +261,3 @@ def test_posting_never_fails_outside_a_lab(agent, tmp_path, monkeypatch):
 def test_an_order_survives_the_way():
     order = Order("restart", "D1", Changes(kv_cache_bytes=7, env={"A": "b"}))
     assert msgspec.json.decode(msgspec.json.encode(order), type=Order) == order
-
-
-def test_the_connector_knows_nothing_of_faults():
-    root = Path(__file__).parents[2]
-    found = subprocess.run(
-        ["grep", "-rlE", "pushscope.lab|LAB_FAULT", str(root / "connector")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert found.stdout == ""
