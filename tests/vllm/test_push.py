@@ -28,6 +28,7 @@ from pushscope.lab.legs import DirectTarget, Order
 from pushscope.lab.load import LoadPlan, ServerTarget, Target, run_load
 from pushscope.lab.results import RequestResult
 from pushscope.lab.spec import EngineSpec, prefill_decode
+from pushscope.telemetry import events as ev
 from pushscope.telemetry.ids import recorded_id
 from pushscope.telemetry.ring import RingReader
 from pushscope.telemetry.snapshot import Snapshot
@@ -293,13 +294,17 @@ class TestDeath:
             plan = replace(PLAN, num_requests=60, concurrency=8, prompt_tokens=2000, timeout_s=12, seed=1)
             load = threading.Thread(target=lambda: asyncio.run(run_load(plan, direct(pair, "both"))))
             load.start()
-            time.sleep(4)
             with closing(RingsSource(rings)) as source:
                 (p_worker,) = [
                     r.origin
                     for r in source.poll().rings
                     if r.origin.kv_role == "kv_producer" and r.origin.connector_role == "worker"
                 ]
+                written = 0
+                while written < 12:  # well begun, and far from done
+                    time.sleep(0.05)
+                    events = [ev.decode(payload) for _, payload in source.poll().events]
+                    written += sum(isinstance(event, ev.TransferDone) for event in events)
             pair.kill("P1", signal.SIGKILL, part="core")
             time.sleep(1.0)
             with closing(RingReader(rings / f"{p_worker.instance}.ring")) as ring:
