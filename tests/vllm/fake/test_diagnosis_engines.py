@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pushscope.telemetry import events as ev
 from pushscope.telemetry.diagnosis.engines import diagnose_engines
 from pushscope.telemetry.diagnosis.model import Diagnosis, Severity
 from pushscope.telemetry.source import Reading, RingsSource
@@ -31,11 +32,24 @@ class Onlooker:
 
     def __init__(self, world: World, rings: RingsSource) -> None:
         self.world, self.rings, self.label = world, rings, rings.label
+        self._began: dict[str, int] = {}
+        """When each instance was made, by the world's clock: its first event says so, its ring has this machine's."""
         self.watcher = Watcher(self)
 
     def poll(self) -> Reading:
         self.rings._scan_due = 0  # look for new rings each time
-        return msgspec.structs.replace(self.rings.poll(), t_ns=self.world.clock.ns)
+        reading = self.rings.poll()
+        for index, payload in reading.events:
+            self._began.setdefault(reading.rings[index].origin.instance, ev.decode(payload).t)
+        rings = tuple(
+            msgspec.structs.replace(state, origin=self._at_world_time(state.origin))
+            for state in reading.rings
+        )
+        return msgspec.structs.replace(reading, rings=rings, t_ns=self.world.clock.ns)
+
+    def _at_world_time(self, origin: ev.Origin) -> ev.Origin:
+        began = self._began.get(origin.instance, self.world.clock.ns)
+        return msgspec.structs.replace(origin, anchor_monotonic_ns=began)
 
     def close(self) -> None: ...
 
