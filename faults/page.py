@@ -12,10 +12,10 @@ _HEAD = """\
 
 Each was made with `pushscope lab fault NAME` in a lab of real vLLM engines with NIXL between them, a lease of
 {lease:g} s, and without anything else being sent. *Named* is the time from the fault until the expected cause was
-named, or from the end of the lease (of its half, where nobody claims a prefill) if one must run out first; less
-than none is before that. *Cleared* is the time from the end of the undoing until that cause, and every other of
-severity error, was named no more: what was wrong with a transfer that is over is told for half a minute. *Besides*
-are other causes of severity error that were named by then.
+named, or from the end of the lease (of its half, where nobody claims a prefill) if one must run out first. *Cleared*
+is the time from the end of the undoing until that cause, and every other of severity error, was named no more: what was
+wrong with a transfer that is over is told for half a minute. *Besides* are other causes of severity error that were
+named by then. A slow peer is one that is stopped most of the time: nothing is done to the network.
 
 {held} of {count} were named in time ({within:g} s, {within_lease:g} s after a lease) and cleared by themselves.
 
