@@ -12,7 +12,7 @@ import msgspec
 from bench.machine import this_machine
 
 from faults.page import page_of
-from faults.result import JSON, PAGE, Result, Row
+from faults.result import JSON, PAGE, Result, Row, read
 from faults.run import LEASE_S, run
 from pushscope.lab.faults.table import FAULTS
 from pushscope.lab.launch import Zygote
@@ -28,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="which (default: all, and write the page)")
     parser.add_argument("--keep", type=Path, help="folder for logs and recordings, kept (default: a new one)")
+    parser.add_argument("--update", action="store_true", help="write what was seen of NAMEs into the page")
     chosen = parser.parse_args(arguments)
     if unknown := [name for name in chosen.names if name not in FAULTS]:
         print(f"faults: unknown {', '.join(unknown)}; known are {', '.join(FAULTS)}", file=sys.stderr)
@@ -36,8 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     machine = this_machine()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder, exit_on_sigterm(), Zygote() as zygote:
         rows = run([FAULTS[name] for name in names], (chosen.keep or Path(folder)).absolute(), zygote, _say)
-    if not chosen.names:
-        result = Result(machine, LEASE_S, tuple(rows))
+    result = Result(machine, LEASE_S, tuple(rows))
+    if chosen.update:
+        result = read().updated(rows)
+    if chosen.update or not chosen.names:
         JSON.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
         PAGE.write_text(page_of(result))
     print(f"{sum(row.held for row in rows)} of {len(rows)} named in time, and cleared")

@@ -10,8 +10,8 @@ _HEAD = """\
 <!-- Written by `make faults`; what it says comes from faults.json and faults/page.py. -->
 # Faults made on real engines
 
-Each was made with `pushscope lab fault NAME` in a lab of real vLLM engines with NIXL between them, a lease of
-{lease:g} s, and without anything else being sent. *Named* is the time from the fault until the expected cause was
+What `pushscope lab fault NAME` does, done one after the other in a lab of real vLLM engines with NIXL between them and
+a lease of {lease:g} s; nothing else is sent. *Named* is the time in seconds from the fault until the expected cause was
 named, or from the end of the lease (of its half, where nobody claims a prefill) if one must run out first. *Cleared*
 is the time from the end of the undoing until that cause, and every other of severity error, was named no more: what was
 wrong with a transfer that is over is told for half a minute. *Besides* are other causes of severity error that were
@@ -49,16 +49,25 @@ def _cells(row: Row) -> list[str]:
         if row.named_s is not None
         else f"NOT `{row.code}`" + (f": {row.error}" if row.error else "")
     )
-    after = "" if row.named_s is None else f"{row.named_s:.1f}" + (" after the lease" if row.lease else "")
     return [
         " ".join(CATALOGUE[row.code].rows) or "–",
         f"`{row.fault}`",
         fault.what,
         named,
-        after,
+        _after(row),
         "never" if row.cleared_s is None else f"{row.cleared_s:.1f}",
         " ".join(f"`{code}`" for code in sorted(row.besides)),
     ]
+
+
+def _after(row: Row) -> str:
+    """When it was named, in words."""
+    if row.named_s is None:
+        return ""
+    if not row.lease:
+        return f"{row.named_s:.1f}"
+    order = "after" if row.named_s >= 0 else "before"
+    return f"{abs(row.named_s):.1f} {order} {'half of ' if row.lease == 'half' else ''}the lease was over"
 
 
 def _line(cells: list[str] | tuple[str, ...]) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 from bench.machine import Machine
+
+from pushscope.lab.faults.fault import Lease
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 JSON, PAGE = FOLDER / "faults.json", FOLDER / "faults.md"
@@ -20,7 +23,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     fault: str
     code: str
-    lease: bool
+    lease: Lease
     """Times are from the moment that the lease, or its half, was over."""
     named_s: float | None
     """Less than none: it was named before the lease was over."""
@@ -46,6 +49,11 @@ class Result(msgspec.Struct, frozen=True):
     machine: Machine
     lease_s: float
     rows: tuple[Row, ...]
+
+    def updated(self, rows: Iterable[Row]) -> Result:
+        """This run with some rows of a later one on the same machine."""
+        later = {row.fault: row for row in rows}
+        return msgspec.structs.replace(self, rows=tuple(later.get(row.fault, row) for row in self.rows))
 
 
 def read() -> Result:

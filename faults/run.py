@@ -21,7 +21,7 @@ from pushscope.lab.engine.broken_nixl import FAULTS as FAULTS_ENV
 from pushscope.lab.faults.fault import Fault
 from pushscope.lab.faults.folder import faults_dir
 from pushscope.lab.faults.ground import ground
-from pushscope.lab.faults.naming import Seen, cleared, named
+from pushscope.lab.faults.naming import Seen, cleared, named, told
 from pushscope.lab.faults.sight import NotSeenError, Sight
 from pushscope.lab.launch import Launcher
 from pushscope.lab.spec import prefill_decode
@@ -90,9 +90,11 @@ async def make(fault: Fault, directory: Path, sight: Sight) -> Row:
     """Make one fault, undo it, and tell what was seen."""
     row = Row(fault=fault.name, code=fault.code, lease=fault.lease, named_s=None)
     found: Seen | None = None
+    await cleared(sight, fault, _CLEARED_S)  # what was before is told for a while
+    before = told(sight.look())
     try:
         async with asyncio.timeout(_WHOLE_S), ground(directory, sight) as at, fault.make(at) as made:
-            found = await named(sight, fault, made, _NAMED_S)
+            found = await named(sight, fault, made, _NAMED_S, before)
     except _NOT_MADE as error:
         return _with(row, found, None, f"{type(error).__name__}: {error}")
     return _with(row, found, await cleared(sight, fault, _CLEARED_S))

@@ -23,7 +23,7 @@ from pushscope.lab.control import OrderError
 from pushscope.lab.faults.fault import Fault
 from pushscope.lab.faults.folder import faults_dir
 from pushscope.lab.faults.ground import ground
-from pushscope.lab.faults.naming import named
+from pushscope.lab.faults.naming import named, told
 from pushscope.lab.faults.sight import Sight
 from pushscope.lab.faults.table import FAULTS
 from pushscope.lab.folders import lab_dir
@@ -89,9 +89,11 @@ async def _make(chosen: Fault, directory: Path, lab: LabState, for_s: float | No
         asyncio.get_running_loop().add_signal_handler(number, enough.set)
     say("fault", f"{chosen.name}: {chosen.what}")
     with Sight(Path(lab.ring_dir) if lab.ring_dir else default_folder()) as sight:
+        before = told(sight.look())
         async with ground(directory, sight) as at, chosen.make(at) as made:
+            part = "half of a" if chosen.lease == "half" else "a"
             lease_s = made.nameable_from - time.monotonic()
-            later = f", in {lease_s:.0f} s, when a lease has run out" if lease_s > 1 else ""
+            later = f", in {lease_s:.0f} s, when {part} lease has run out" if lease_s > 1 else ""
             say("in effect", f"on {made.about}; it must be named {chosen.code}{later}")
             end = None if for_s is None else time.monotonic() + for_s
             found = await named(
@@ -99,6 +101,7 @@ async def _make(chosen: Fault, directory: Path, lab: LabState, for_s: float | No
                 chosen,
                 made,
                 for_s or 86_400.0,
+                before,
                 lambda: enough.is_set() or (end is not None and time.monotonic() > end),
             )
             if found.diagnosis is None:

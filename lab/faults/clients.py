@@ -18,7 +18,7 @@ from pushscope.lab.faults.stops import write_stopped_by_decode
     "prefill_unclaimed",
     what="A client ends its decode leg while D has it in its queue; the prefill is done.",
     undone="D is started again with room for more than one request; P's lease ends by itself.",
-    lease=True,
+    lease="half",
 )
 async def abort_queued(ground: Ground) -> AsyncIterator[Made]:
     async with busy_decode(ground):

@@ -81,7 +81,7 @@ async def recompute(ground: Ground) -> AsyncIterator[Made]:
     "heartbeat_id_mismatch",
     what="D runs one request at a time and is busy for longer than P's lease; the legs are sent at once.",
     undone="D is started again with room for more than one request.",
-    lease=True,
+    lease="whole",
 )
 async def queue_outlasts_lease(ground: Ground) -> AsyncIterator[Made]:
     async with busy_decode(ground):
@@ -96,7 +96,7 @@ async def queue_outlasts_lease(ground: Ground) -> AsyncIterator[Made]:
     "heartbeat_id_mismatch",
     what="D has a KV cache of 2,000 tokens, which one request fills; the next one is queued past P's lease.",
     undone="D is started again with its usual cache.",
-    lease=True,
+    lease="whole",
 )
 async def small_cache(ground: Ground) -> AsyncIterator[Made]:
     small = Changes(kv_cache_bytes=_SMALL_CACHE, max_model_len=1900, args=("--no-enable-prefix-caching",))

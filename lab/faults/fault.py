@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 from pushscope.lab.faults.ground import Ground
 
@@ -18,6 +19,7 @@ class Made:
     """time.monotonic() from which on it can be known: when it was made, or when a lease ended that it takes."""
 
 
+Lease = Literal["", "half", "whole"]
 Make = Callable[[Ground], AsyncIterator[Made]]
 
 
@@ -37,14 +39,14 @@ class Fault:
     undone: str
     """How it is undone, in one sentence."""
     make: Callable[[Ground], AbstractAsyncContextManager[Made]]
-    lease: bool = False
-    """A lease, or its half, must run out before it can be named."""
+    lease: Lease = ""
+    """What of P's lease must run out before it can be named."""
     prefill_tp: int = 1
     """Ranks of P that it takes."""
 
 
 def fault(
-    name: str, code: str, *, what: str, undone: str, lease: bool = False, prefill_tp: int = 1
+    name: str, code: str, *, what: str, undone: str, lease: Lease = "", prefill_tp: int = 1
 ) -> Callable[[Make], Fault]:
     """Makes a Fault of a generator: what stands before its ``yield`` makes it, what follows undoes it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from pushscope.lab.faults.fault import Fault, Made
@@ -27,16 +27,30 @@ class Seen:
     """What else was named by then: causes of severity error, and of any if nothing was named as it must be."""
 
 
+Key = tuple[str, str, int]
+
+
+def told(snapshot: Snapshot) -> frozenset[Key]:
+    """What is named: cause, subject and attempt."""
+    return frozenset((d.code, d.subject, d.attempt) for d in snapshot.diagnoses)
+
+
 async def named(
-    sight: Sight, fault: Fault, made: Made, timeout_s: float, enough: Callable[[], bool] = lambda: False
+    sight: Sight,
+    fault: Fault,
+    made: Made,
+    timeout_s: float,
+    before: Set[Key],
+    enough: Callable[[], bool] = lambda: False,
 ) -> Seen:
     """Look until the fault is named as it must be, ``timeout_s`` have gone by since it could be, or it is
-    ``enough``."""
+    ``enough``. What was named ``before`` it was made is not it."""
     while True:
         snapshot = sight.look()
         after_s = time.monotonic() - made.nameable_from
         for diagnosis in snapshot.diagnoses:
-            if diagnosis.code == fault.code:
+            key = (diagnosis.code, diagnosis.subject, diagnosis.attempt)
+            if diagnosis.code == fault.code and key not in before:
                 return Seen(diagnosis, after_s, tuple(sorted(errors(snapshot) - {fault.code})))
         if after_s > timeout_s or enough():
             return Seen(None, after_s, tuple(sorted({d.code for d in snapshot.diagnoses})))

@@ -41,7 +41,7 @@ async def lost_prefill(ground: Ground) -> AsyncIterator[Made]:
     "prefill_unclaimed",
     what="The prefill leg of a request is sent, its decode leg never.",
     undone="The decode leg is sent after all; P's blocks are claimed, if the lease is not over.",
-    lease=True,
+    lease="half",
 )
 async def lost_decode(ground: Ground) -> AsyncIterator[Made]:
     request = ground.request()
@@ -143,7 +143,7 @@ async def incomplete_params(ground: Ground) -> AsyncIterator[Made]:
     "lease_over_before_decode",
     what="The router sends P's leg, then D's, and D's when P's lease on the blocks is over.",
     undone="The prefill leg is sent again.",
-    lease=True,
+    lease="whole",
 )
 async def late_decode(ground: Ground) -> AsyncIterator[Made]:
     request = ground.request()
@@ -174,7 +174,7 @@ async def serial_router(ground: Ground) -> AsyncIterator[Made]:
     "siblings_unclaimed",
     what="The router passes n = 2 to P, whose two choices nobody asks for by their ids.",
     undone="P's lease ends by itself.",
-    lease=True,
+    lease="half",
 )
 async def siblings(ground: Ground) -> AsyncIterator[Made]:
     request = ground.request()

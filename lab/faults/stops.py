@@ -55,7 +55,7 @@ async def decode_stopped(ground: Ground) -> AsyncIterator[Made]:
     "lease_ended_during_write",
     what="D is stopped (SIGSTOP) while P writes to it, for longer than P's lease.",
     undone="D goes on (SIGCONT), and another request wakes P, which makes no step any more; the answer may be wrong.",
-    lease=True,
+    lease="whole",
 )
 async def stop_outlasts_lease(ground: Ground) -> AsyncIterator[Made]:
     request, decode = await write_stopped_by_decode(ground)

@@ -64,17 +64,22 @@ def test_the_committed_page_is_that_of_the_run():
 @pytest.mark.parametrize(
     ("lease", "named_s", "cleared_s", "held"),
     [
-        (False, 9.9, 0.0, True),
-        (False, 10.1, 0.0, False),
-        (True, 3.1, 0.0, False),
-        (True, -2.0, 0.0, True),
-        (False, None, 0.0, False),
-        (False, 1.0, None, False),
+        ("", 9.9, 0.0, True),
+        ("", 10.1, 0.0, False),
+        ("whole", 3.1, 0.0, False),
+        ("whole", -2.0, 0.0, True),
+        ("", None, 0.0, False),
+        ("", 1.0, None, False),
     ],
 )
 def test_in_time(lease, named_s, cleared_s, held):
     row = Row(fault="f", code="c", lease=lease, named_s=named_s, cleared_s=cleared_s)
     assert row.held is held
+
+
+def test_a_later_run_of_some_replaces_their_rows():
+    later = msgspec.structs.replace(RUN.rows[1], named_s=0.5)
+    assert RUN.updated([later]).rows == (RUN.rows[0], later, *RUN.rows[2:])
 
 
 def test_an_unknown_fault_of_a_run_is_named(capsys):
