@@ -129,14 +129,13 @@ def _orderly(written: dict[str, Any]) -> dict[str, Any]:
         return value not in (None, "a time", "", 0, -1)
 
     told = {name: list(filter(says_something, metas)) for name, metas in written["told"].items()}
-    reported = {
-        name: [
-            [label, done]
-            for label, output in outputs
-            if output and any(done := [output["KVConnectorOutput"].get(k) for k in _ENDS])
-        ]
-        for name, outputs in written["reported"].items()
-    }
+    # By rank: which of two ranks is told first is NIXL's.
+    reported: dict[str, dict[str, list[Any]]] = {}
+    for name, outputs in written["reported"].items():
+        by_rank = reported.setdefault(name, {})
+        for label, output in outputs:
+            if output and any(done := [output["KVConnectorOutput"].get(k) for k in _ENDS]):
+                by_rank.setdefault(label, []).append(done)
     return written | {"told": told, "reported": reported}
 
 
