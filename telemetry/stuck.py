@@ -10,13 +10,12 @@ from typing import Final
 import msgspec
 
 from pushscope.telemetry.diagnosis.catalogue import CATALOGUE
-from pushscope.telemetry.diagnosis.model import Diagnosis, Severity
+from pushscope.telemetry.diagnosis.model import WORST_FIRST, Diagnosis, Severity
 from pushscope.telemetry.recorder import SAY_AGAIN_NS
 from pushscope.telemetry.snapshot import Engine, Snapshot
 from pushscope.telemetry.transfer import Rank, Transfer
 from pushscope.telemetry.units import count
 
-WORST_FIRST: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 LOSS_HEALS_NS: Final = 2 * SAY_AGAIN_NS
 """What is open is said again: so long after events were lost, what is stuck is known again."""
 

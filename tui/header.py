@@ -11,9 +11,9 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from pushscope.telemetry import units
-from pushscope.telemetry.diagnosis.model import Diagnosis
+from pushscope.telemetry.diagnosis.model import WORST_FIRST, Diagnosis
 from pushscope.telemetry.snapshot import Engine, Totals
-from pushscope.telemetry.stuck import WORST_FIRST, tally
+from pushscope.telemetry.stuck import tally
 from pushscope.telemetry.transfer import Outcome
 from pushscope.tui.columns import Cell
 from pushscope.tui.severity import severity_cell

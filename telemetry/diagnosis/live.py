@@ -16,7 +16,7 @@ from pushscope.telemetry.assembler import Assembler
 from pushscope.telemetry.diagnosis.case import Case, Usual
 from pushscope.telemetry.diagnosis.hindsight import before_its_end
 from pushscope.telemetry.diagnosis.meeting import is_unclaimed, waits_for_a_prefill
-from pushscope.telemetry.diagnosis.model import Diagnosis, Severity
+from pushscope.telemetry.diagnosis.model import WORST_FIRST, Diagnosis, Severity
 from pushscope.telemetry.diagnosis.slow import MANY
 from pushscope.telemetry.diagnosis.thresholds import Thresholds
 from pushscope.telemetry.diagnosis.transfers import diagnose
@@ -31,7 +31,6 @@ MAX_AGAIN: Final = 200
 """In one look so many transfers are diagnosed for the first time, and again: a look is short, whatever happens."""
 _NEAR_NS: Final = 120_000_000_000
 """Two legs of one request begin within this time."""
-_WORST_FIRST: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
 LastLoss = Callable[[str | None], int]
 """Engine -> when events of it were lost last; 0 if none were."""
@@ -207,7 +206,7 @@ def _may_be_late(t: Transfer, now_ns: int, floor_ns: int) -> bool:
 def _worst_first(of_each: Iterable[tuple[Diagnosis, ...]]) -> tuple[Diagnosis, ...]:
     """By severity, then by the age of the transfer's cause; of one transfer the cause stays first."""
     ranked = [
-        ((_WORST_FIRST.index(d.severity), found[0].since_ns, d.subject, d.attempt, place), d)
+        ((WORST_FIRST.index(d.severity), found[0].since_ns, d.subject, d.attempt, place), d)
         for found in of_each
         for place, d in enumerate(found)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -18,6 +19,9 @@ class Severity(StrEnum):
     """It may still come right by itself, or costs time or memory."""
     ERROR = "error"
     """It will not come right by itself: a request hangs, is lost, or may have wrong data."""
+
+
+WORST_FIRST: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
 
 class Evidence(msgspec.Struct, frozen=True):
