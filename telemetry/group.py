@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pushscope.telemetry.half import NO_FACTS, Facts, Half, Identity
 from pushscope.telemetry.judge import EngineFacts
-from pushscope.telemetry.pairing import NO_ATTEMPTS, NOTHING_BEFORE, Attempts, Pair
+from pushscope.telemetry.pairing import NO_ATTEMPTS, NOTHING_BEFORE, Attempts, Before, Pair
 from pushscope.telemetry.transfer import Transfer
 
 
@@ -51,8 +51,8 @@ class Group:
 
     def __init__(self, base: str):
         self.base = base
-        self.before: Mapping[str, int] = NOTHING_BEFORE
-        """Base id -> attempts that were closed before."""
+        self.before: Mapping[str, Before] = NOTHING_BEFORE
+        """Base id -> what became of its attempts that were closed before."""
         self.aliases: list[str] = []
         """Other base ids that turned out to be this one's."""
         self.halves: dict[Identity, Half] = {}

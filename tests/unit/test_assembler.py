@@ -523,6 +523,31 @@ class TestAttempts:
         assert t.error == "D did not wait for these blocks"
         assert waiting.attempt == 2
 
+    @pytest.mark.parametrize("closed", [False, True])
+    @pytest.mark.parametrize("again", [False, True])
+    def test_a_decode_leg_that_comes_when_its_blocks_went_to_an_older_registration(self, closed, again):
+        """It is the second try, not the third; and so is a prefill that is sent once more for it."""
+        said = only(until(delivered(), ev.BlocksStaged), D_SCHEDULER, D_WORKER)
+        said += [(o, e) for o, e in until(delivered(), ev.BlocksStaged) if type(e) is ev.RegistrationDrained]
+        said.append((D_SCHEDULER, ev.RequestEnded(ms(500), D1, "finished_aborted")))
+        said += [(o, e) for o, e in crossing(only(retry(1000), *ON_P), D2, D1) if e.request_id != D2]
+        said.append((D_SCHEDULER, ev.ReceiveFinished(ms(1100), D1)))
+        assembler = assembled(said)
+        if closed:
+            assembler.close_ended(ms(3000), ms(2980))
+            assert assembler.open_transfers() == []
+        late = only(until(retry(5000), ev.BlocksStaged), D_SCHEDULER, D_WORKER)
+        if again:
+            late += only(retry(5000, "cmpl-r-eeeeeeee", D2), *ON_P)
+        for o, e in late:
+            assembler.feed(o, e)
+        t = next(t for t in assembler.open_transfers() if t.d_request == D2)
+        assert t.attempt == 2
+        if again:
+            assert (t.p_request, t.pairing) == ("cmpl-r-eeeeeeee", "")
+        else:
+            assert t.waits == "D waits for blocks that P gave to attempt 1"
+
     def test_a_number_never_changes_by_what_comes_later(self):
         said = sorted(
             [

@@ -1,0 +1,65 @@
+"""One fault, one name: what has been misnamed, or named twice, on real engines."""
+
+from __future__ import annotations
+
+import pytest
+
+from pushscope.telemetry import events as ev
+from pushscope.telemetry.diagnosis.model import Diagnosis
+from pushscope.telemetry.stuck import causes
+from pushscope.telemetry.watch import Watcher
+
+from .failures import S, aborted, done, matches, posts, prefills, received, registers, stepping
+from .scenario import D_WORKER, ORIGINS, P_WORKER, ListSource, Said, ms, reading
+
+D2, P2 = "cmpl-r-dddddddd", "cmpl-r-cccccccc"
+
+
+def seen(
+    *looks: tuple[Said, float], origins: tuple[ev.Origin, ...] = ORIGINS, gone: tuple[str, ...] = ()
+) -> tuple[Diagnosis, ...]:
+    """What a watcher says at the end, of transfers and engines: (what was said, seconds)."""
+    readings = [reading(said, at_s * S, origins) for said, at_s in looks[:-1]]
+    readings.append(reading(looks[-1][0], looks[-1][1] * S, origins, gone=gone))
+    watcher = Watcher(ListSource(readings))
+    watcher.run_to_end()
+    return watcher.snapshot().diagnoses
+
+
+def codes(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
+    """What an operator is told."""
+    return [d.code for d in causes(diagnoses)]
+
+
+# -- a retry whose decode leg comes late ----------------------------------------------------------------
+
+OLDER_GOT_THEM = [
+    *registers(),
+    *aborted(2 * S),
+    *prefills(3 * S, p=P2),
+    *matches(3 * S + 10, p=P2),
+    *posts(3 * S + 11, p=P2),
+    (D_WORKER, ev.NotificationDrained(ms(3 * S + 20), "cmpl-r-bbbbbbbb", P_WORKER.nixl_agent, 1)),
+    (D_WORKER, ev.NotificationCounted(ms(3 * S + 21), "cmpl-r-bbbbbbbb", 1, 1, 1)),
+    *received(3 * S + 22)[:2],
+    *done(3 * S + 25, request=P2),
+    (ORIGINS[0], ev.SendFinished(ms(3 * S + 30), P2)),
+]
+
+
+@pytest.mark.parametrize("at_s", [3.1, 5.0], ids=["while it is followed", "when it is closed"])
+def test_the_blocks_of_a_late_decode_leg_went_to_an_older_registration(at_s):
+    late = registers(at_s * S, d=D2)
+    (found,) = seen((OLDER_GOT_THEM, at_s), (late + stepping(12), 12.0))
+    assert (found.code, found.attempt) == ("retry_met_older_registration", 2)
+    assert found.sentence.startswith("P pushed the blocks of attempt 2 to attempt 1 of its id")
+
+
+def test_what_was_lost_after_that_is_lost():
+    """The second try was given up too, and the prefill of the third never came."""
+    late = registers(5 * S, d=D2) + aborted(6 * S, d=D2)
+    third = registers(8 * S, d="cmpl-r-ffffffff")
+    found = seen((OLDER_GOT_THEM, 3.5), (late, 7.0), (third + stepping(16), 16.0))
+    assert [(d.code, d.attempt) for d in found if d.severity == "error"] == [
+        ("registration_without_prefill", 3)
+    ]
