@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from pushscope.telemetry import events as ev
-from pushscope.telemetry.group import Group, Held, Sides
+from pushscope.telemetry.group import Group, Sides
 from pushscope.telemetry.half import Half, Identity
 from pushscope.telemetry.ids import base_id
 from pushscope.telemetry.judge import UNKNOWN_ENGINE, EngineFacts, at_its_time, transfer_of
@@ -262,24 +262,6 @@ class Assembler:
         group = self._group_of.get(identity)
         half = group.halves.get(identity) if group else None
         return half is not None and half.has(ev.LeaseExpired, ev.TransferFailed)
-
-    def held_for_ended(self) -> dict[str, Held]:
-        """Per D engine, what it still holds for requests that have ended, as it says again and again."""
-        held: dict[str, Held] = {}
-        for group in self._groups.values():
-            for half in group.halves.values():
-                if half.has(ev.RequestEnded) and self._holds_on(half, self._now_ns):
-                    facts = half.by_kind()
-                    asked = facts.first(ev.RegistrationStaged) or facts.first(ev.ReadStaged)
-                    ended = facts.first(ev.RequestEnded)
-                    before = held.get(half.engine, Held())
-                    since_ns = ended.t if ended else half.last_t
-                    held[half.engine] = Held(
-                        before.num_requests + 1,
-                        before.num_blocks + (asked.num_blocks if asked else 0),
-                        min(since_ns, before.since_ns or since_ns),
-                    )
-        return held
 
     def _transfers(self, group: Group) -> tuple[Transfer, ...]:
         if group.transfers is None:

@@ -24,15 +24,6 @@ class Sides(NamedTuple):
     """The other transfers of the same base id."""
 
 
-class Held(NamedTuple):
-    """What a D engine holds for requests that have ended while their blocks were on their way."""
-
-    num_requests: int = 0
-    num_blocks: int = 0
-    since_ns: int = 0
-    """When the first of them ended."""
-
-
 class Group:
     """The halves of one base id: every attempt to move that prompt."""
 

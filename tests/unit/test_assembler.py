@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.assembler import MAX_GROUPS, Assembler
-from pushscope.telemetry.group import Held
 from pushscope.telemetry.source import RingState
 from pushscope.telemetry.transfer import Outcome, Stage, Transfer
 
@@ -736,14 +735,15 @@ class TestClosing:
             assembler.close_ended(ms(second * 1000), ms(second * 1000 - 20))
             for o, e in (staged, ended, *delivered(f"other-{second}", second * 1000)):
                 assembler.feed(o, e)
-        assert [t.outcome for t in assembler.open_transfers() if t.d_request == d] == [Outcome.ABORTED]
-        assert assembler.held_for_ended() == {D_ENGINE: Held(1, 4, ms(25))}
+        (held,) = [t for t in assembler.open_transfers() if t.d_request == d]
+        assert (held.outcome, held.d_holds, held.num_blocks) == (Outcome.ABORTED, True, 4)
+        assert held.closed_ns == ms(25)
         assert assembler.closed_by_outcome.keys() == {Outcome.DELIVERED}
         assert assembler.closed_by_outcome[Outcome.DELIVERED] > 300
         assembler.feed(D_SCHEDULER, ev.ReceiveFinished(ms(4_000_000), d))
         assembler.close_ended(ms(4_050_000), ms(4_049_000))
         assert assembler.closed_by_outcome[Outcome.ABORTED] == 1
-        assert assembler.held_for_ended() == {}
+        assert not any(t.d_holds for t in assembler.open_transfers())
 
     def test_what_d_no_longer_says_to_hold_is_held_no_longer(self):
         d = "cmpl-r-bbbbbbbb"
@@ -773,8 +773,8 @@ class TestClosing:
         for second in range(31, 500, 10):
             assembler.close_ended(ms(second * 1000), ms(second * 1000 - 20))
             assembler.feed(*waiting)
-        assert [t.d_request for t in assembler.open_transfers()] == ["cmpl-r-bbbbbbbb"]
-        assert assembler.held_for_ended() == {}, "its request has not ended"
+        (t,) = assembler.open_transfers()
+        assert (t.d_request, t.d_holds) == ("cmpl-r-bbbbbbbb", False), "its request has not ended"
 
     def test_a_lost_transfer_of_one_observed_side_closes(self):
         only_p = (P_SCHEDULER, P_WORKER)
