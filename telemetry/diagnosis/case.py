@@ -52,7 +52,10 @@ class Case(NamedTuple):
     others: tuple[Transfer, ...] = ()
     """The other transfers of the same base id."""
     strangers: tuple[Transfer, ...] = ()
-    """Transfers with another id, on the same P, of as many tokens, that lack just the side that this one has."""
+    """Transfers with another id, on the same P, of as many tokens, that lack just the side that this one has, the
+    likeliest first. Of a P side only if it and that one have no other choice: at most one can be D's."""
+    rivals: int = 0
+    """Other D requests that the same prefills could be meant for."""
 
     # -- who is there, and who still waits -------------------------------------------------------------
 

@@ -15,6 +15,7 @@ _CHOICE: Final = re.compile(r"^(\d+)_")
 """vLLM names the choices of a request with n > 1 ``0_<id>``, ``1_<id>`` ..."""
 _STEP_NS: Final = 2_000_000_000
 """What P says so long after a registration was sent, it says after a step that drained it."""
+_NAMED: Final = 3
 _GOOD_ENDS: Final = frozenset({"finished_stopped", "finished_length_capped"})
 
 
@@ -66,7 +67,10 @@ def without_prefill(case: Case) -> Diagnosis | None:
 
 
 def ids_differ(case: Case) -> Diagnosis | None:
-    """Registration and blocks are both at P, of as many tokens, under two ids."""
+    """Registration and blocks are both at P, of as many tokens, under two ids.
+
+    It is D that hangs; what P holds is told as a warning, and where it is not clear whose it is, as unclaimed.
+    """
     if not case.strangers:
         return None
     t, other = case.transfer, case.strangers[0]
@@ -75,25 +79,41 @@ def ids_differ(case: Case) -> Diagnosis | None:
     since_ns = max(t.opened_ns, other.opened_ns)
     if not case.is_late(since_ns) or not (d_side or case.p.has(ev.BlocksStaged)):
         return None
-    more = f" (one of {len(case.strangers)} that it could be)" if len(case.strangers) > 1 else ""
     state = "waits for" if other.is_open and t.is_open else "waited for"
+    clear = len(case.strangers) == 1 and not case.rivals
     sentence = (
         f"The two legs have different ids: D {state} '{mine.d_request or mine.base_id}', P for D's registration of "
-        f"'{theirs.p_request or theirs.base_id}', both of {t.num_tokens} tokens and for {case.since(since_ns)}{more}."
+        f"'{theirs.p_request or theirs.base_id}', both of {t.num_tokens} tokens and for {case.since(since_ns)}."
+        if clear
+        else _unclear(case, since_ns)
     )
     first = (
         case.d_saw(_asked(case), _STAGED) if d_side else case.p_saw(_staged(case), "blocks staged, unclaimed")
     )
     whose = (other.p_engine if d_side else other.d_engine) or "?"
-    second = Evidence(other.opened_ns, whose, f"the other leg: '{other.base_id}'")
+    second = Evidence(other.opened_ns, whose, f"{'' if clear else 'perhaps '}the other leg: '{other.base_id}'")
     return case.found(
         "request_ids_differ",
         sentence,
         since_ns,
         first,
         second,
-        severity=case.grown(since_ns),
-        certain=case.certain and len(case.strangers) == 1,
+        severity=case.grown(since_ns) if d_side else Severity.WARNING,
+        certain=case.certain and clear,
+    )
+
+
+def _unclear(case: Case, since_ns: int) -> str:
+    """D waits, and P has prefills of as many tokens: which, if any, is meant for it, their lengths don't tell."""
+    count, t = len(case.strangers), case.transfer
+    named = ", ".join(f"'{s.p_request or s.base_id}'" for s in case.strangers[:_NAMED])
+    more = f" and {count - _NAMED} more" if count > _NAMED else ""
+    prefills = f"{count} unclaimed prefills" if count > 1 else "an unclaimed prefill"
+    rivals = f", for which {case.rivals} other requests of D could wait as well" if case.rivals else ""
+    return (
+        f"D has waited {case.since(since_ns)} for '{t.d_request or t.base_id}', of which P has no prefill, but "
+        f"{prefills} of as many tokens ({t.num_tokens}) under other ids: {named}{more}{rivals}. The two legs may have "
+        "different ids, or the prefill leg was lost."
     )
 
 

@@ -63,3 +63,40 @@ def test_what_was_lost_after_that_is_lost():
     assert [(d.code, d.attempt) for d in found if d.severity == "error"] == [
         ("registration_without_prefill", 3)
     ]
+
+
+# -- whose prefill it is --------------------------------------------------------------------------------
+
+
+def alone(*names: str) -> Said:
+    return [each for name in names for each in prefills(p=f"cmpl-{name}-aaaaaaaa")]
+
+
+def test_one_prefill_and_one_d_that_miss_each_other_are_one_error():
+    found = seen((registers(d="cmpl-x-bbbbbbbb") + alone("y") + stepping(20), 20.0))
+    assert [(d.code, d.subject, d.severity, d.certain) for d in found if d.attempt] == [
+        ("request_ids_differ", "cmpl-x", "error", True),
+        ("request_ids_differ", "cmpl-y", "warning", True),
+    ]
+
+
+def test_of_several_prefills_that_d_could_wait_for_none_is_an_error():
+    found = seen((registers(d="cmpl-x-bbbbbbbb") + alone("a", "b", "c", "d") + stepping(20), 20.0))
+    (error,) = [d for d in found if d.severity == "error"]
+    assert (error.code, error.subject, error.certain) == ("request_ids_differ", "cmpl-x", False)
+    assert "4 unclaimed prefills of as many tokens (100) under other ids: " in error.sentence
+    assert "'cmpl-a-aaaaaaaa'" in error.sentence
+    assert "and 1 more." in error.sentence
+    others = {(d.code, d.severity) for d in found if d.attempt and d is not error}
+    assert others == {("prefill_unclaimed", "warning")}
+
+
+def test_of_several_requests_that_could_wait_for_a_prefill_each_is_told_that_it_is_not_sure():
+    waiting = [
+        each for n in range(3) for each in registers(10 + n, d=f"cmpl-x{n}-bbbbbbbb", named=f"cmpl-x{n}")
+    ]
+    found = seen((waiting + alone("y") + stepping(20), 20.0))
+    errors = [d for d in found if d.severity == "error"]
+    assert [(d.code, d.certain) for d in errors] == [("request_ids_differ", False)] * 3
+    assert all("for which 2 other requests of D could wait as well" in d.sentence for d in errors)
+    assert [d.code for d in found if d.subject == "cmpl-y"] == ["prefill_unclaimed"]
