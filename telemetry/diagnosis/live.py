@@ -194,7 +194,9 @@ class _Alone:
             return _Strangers()
         if waits_for_a_prefill(t):
             prefills = _near(t, self._unclaimed)
-            return _Strangers(prefills, len(_near(prefills[0], self._waiting)) - 1) if prefills else _Strangers()
+            return (
+                _Strangers(prefills, len(_near(prefills[0], self._waiting)) - 1) if prefills else _Strangers()
+            )
         if is_unclaimed(t):
             waiting = _near(t, self._waiting)
             if len(waiting) == len(_near(waiting[0], self._unclaimed) if waiting else ()) == 1:

@@ -38,7 +38,7 @@ def without_prefill(case: Case) -> Diagnosis | None:
         )
         gave_up = case.p_saw(dropped, f"prefill ended: {dropped.status}")
         return case.found(
-            "registration_without_prefill", sentence, dropped.t, case.d_saw(asked, _STAGED), gave_up
+            "registration_without_prefill", sentence, dropped.t, case.d_saw(asked, STAGED), gave_up
         )
     if case.p.has(ev.RequestArrived):
         return None  # P is at it
@@ -59,7 +59,7 @@ def without_prefill(case: Case) -> Diagnosis | None:
         "registration_without_prefill",
         sentence,
         since_ns,
-        case.d_saw(asked, _STAGED),
+        case.d_saw(asked, STAGED),
         heard,
         severity=case.grown(since_ns),
         certain=case.certain and drained is not None,
@@ -88,10 +88,12 @@ def ids_differ(case: Case) -> Diagnosis | None:
         else _unclear(case, since_ns)
     )
     first = (
-        case.d_saw(_asked(case), _STAGED) if d_side else case.p_saw(_staged(case), "blocks staged, unclaimed")
+        case.d_saw(_asked(case), STAGED) if d_side else case.p_saw(_staged(case), "blocks staged, unclaimed")
     )
     whose = (other.p_engine if d_side else other.d_engine) or "?"
-    second = Evidence(other.opened_ns, whose, f"{'' if clear else 'perhaps '}the other leg: '{other.base_id}'")
+    second = Evidence(
+        other.opened_ns, whose, f"{'' if clear else 'perhaps '}the other leg: '{other.base_id}'"
+    )
     return case.found(
         "request_ids_differ",
         sentence,
@@ -117,59 +119,6 @@ def _unclear(case: Case, since_ns: int) -> str:
     )
 
 
-def lease_over_first(case: Case) -> Diagnosis | None:
-    """P let the blocks go before D registered: it will wait for them for ever."""
-    if case.pull or case.delivered or not (case.d_waits or case.d_queued) or case.p.has(ev.Matched):
-        return None
-    staged, ended_ns = case.p.first(ev.BlocksStaged), _lease_end(case)
-    asked, arrived = case.d.first(ev.RegistrationStaged), case.d.first(ev.RequestArrived)
-    if staged is None or case.d.has(ev.NothingToReceive):
-        return None
-    came_ns = asked.t if asked else case.now_ns
-    evidence = [case.p_saw(staged, f"blocks staged, lease {staged.lease_s:g} s")]
-    evidence += [case.d_saw(arrived, "request arrived")] if arrived else []
-    evidence += [case.d_saw(asked, _STAGED)] if asked else []
-    beats = _heartbeats(case)
-    if ended_ns is not None and ended_ns < came_ns:
-        if expired := case.p.first(ev.LeaseExpired):
-            evidence.append(case.p_saw(expired, "lease ended, blocks released"))
-        was_queued = arrived is None or arrived.t < ended_ns
-        when = f"D registered {span(came_ns - ended_ns)} later" if asked else "D still has the request queued"
-        words = f"P's lease on the blocks ended {span(ended_ns - staged.t)} after the prefill, {when}"
-        hangs = "and waits for ever" if asked else "and will wait for ever once it registers"
-        if was_queued and beats:
-            sentence = f"{words} {hangs}: its heartbeats could not renew the lease, {beats}."
-            return case.found("heartbeat_id_mismatch", sentence, ended_ns, *evidence)
-        sentence = f"{words} {hangs}: P has nothing left to push."
-        return case.found("lease_over_before_decode", sentence, ended_ns, *evidence)
-    if asked or not beats or case.age_ns(staged.t) < case.thresholds.lease_share * staged.lease_s * 1e9:
-        return None
-    until_ns = case.transfer.lease_until_ns
-    left = f", which ends in {span(until_ns - case.now_ns)}" if until_ns and until_ns > case.now_ns else ""
-    sentence = (
-        f"D has had the request queued for {case.since(arrived.t if arrived else staged.t)} and does not renew P's "
-        f"lease{left}: {beats}."
-    )
-    return case.found("heartbeat_id_mismatch", sentence, staged.t, *evidence, severity=Severity.WARNING)
-
-
-def _heartbeats(case: Case) -> str:
-    """Why heartbeats don't reach the lease, in words; empty if they name P's id, or it isn't known what they name."""
-    arrived = case.d.first(ev.RequestArrived)
-    name, known = arrived.peer_request_id if arrived else "", case.transfer.p_request
-    if not name or not known or name == known:
-        return ""
-    return f"since they name '{name}', as the router told D, and P knows the request as '{known}'"
-
-
-def _lease_end(case: Case) -> int | None:
-    """When P's lease ended; None while it lasts."""
-    if expired := case.p.first(ev.LeaseExpired):
-        return expired.t
-    until_ns = case.transfer.lease_until_ns
-    return until_ns if until_ns and until_ns < case.now_ns and not case.p.has(ev.SendFinished) else None
-
-
 def again_after_preemption(case: Case) -> Diagnosis | None:
     """D had the whole prompt, was preempted, and registers now with a P that has let the blocks go."""
     had, asked = case.d.first(ev.NothingToReceive), case.d.first(ev.RegistrationStaged)
@@ -190,7 +139,7 @@ def again_after_preemption(case: Case) -> Diagnosis | None:
         asked.t,
         case.d_saw(had, "nothing to receive"),
         case.d_saw(preempted, "preempted") if preempted else None,
-        case.d_saw(asked, _STAGED),
+        case.d_saw(asked, STAGED),
         case.p_saw(released, "blocks released") if released else None,
     )
 
@@ -276,7 +225,7 @@ def taken_by_older(case: Case) -> Diagnosis | None:
         f"this one has waited {case.since(asked.t)} and gets none."
     )
     other = Evidence(older.opened_ns, older.d_engine or "D", f"attempt {older.attempt}") if older else None
-    return case.found("retry_met_older_registration", sentence, asked.t, case.d_saw(asked, _STAGED), other)
+    return case.found("retry_met_older_registration", sentence, asked.t, case.d_saw(asked, STAGED), other)
 
 
 def paired_differently(case: Case) -> Diagnosis | None:
@@ -374,7 +323,7 @@ def full_hit(case: Case) -> Diagnosis | None:
 
 # -- what the rules ask ---------------------------------------------------------------------------------
 
-_STAGED: Final = "registration staged"
+STAGED: Final = "registration staged"
 _P_GAVE_UP: Final = (ev.LeaseExpired, ev.SendFinished, ev.PrefillNotProcessed)
 
 
@@ -438,7 +387,6 @@ CAUSES: Final[tuple[Rule, ...]] = (
     paired_differently,
     taken_by_older,
     again_after_preemption,
-    lease_over_first,
     ids_differ,
     without_prefill,
     unclaimed,

@@ -10,12 +10,12 @@ from pushscope.telemetry.diagnosis.case import Case, Diagnosis, Rule
 
 GONE: Final[tuple[Rule, ...]] = (general.engine_gone,)
 """Explains whatever is missing."""
-CAUSES: Final[tuple[Rule, ...]] = (*handshakes.RULES, *writes.CAUSES, *meeting.CAUSES)
+CAUSES: Final[tuple[Rule, ...]] = (*handshakes.RULES, *writes.CAUSES, *leases.CAUSES, *meeting.CAUSES)
 """Each stands for itself; two can hold at once, on two ranks."""
 UNEXPLAINED: Final[tuple[Rule, ...]] = (*writes.UNEXPLAINED, *general.UNEXPLAINED)
 """What waits for want of something, asked only where no cause was found: the first that holds."""
 BESIDES: Final[tuple[Rule, ...]] = (
-    *leases.RULES,
+    *leases.BESIDES,
     *meeting.BESIDES,
     *writes.WHAT_CAME_OF_IT,
     *slow.RULES,
