@@ -252,6 +252,7 @@ class Assembler:
                         self._heard(known.p_engine, group.made_of[index].p),
                         self._heard(known.d_engine, group.made_of[index].d),
                         group.made_of[index].taken_by,
+                        group.made_of[index].released_ns,
                         transfers[:index] + transfers[index + 1 :],
                     )
         return None

@@ -20,6 +20,8 @@ class Sides(NamedTuple):
     d_engine: EngineFacts
     taken_by: int
     """The attempt whose registration met the blocks that were meant for this D request; 0 if none did."""
+    released_ns: int
+    """When P's lease on its last prefill of this id ended, which D came too late to claim; 0 if that wasn't so."""
     others: tuple[Transfer, ...]
     """The other transfers of the same base id."""
 

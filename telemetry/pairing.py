@@ -40,6 +40,13 @@ _OF_A_PUSH: Final = frozenset(
 """What a P rank says of one push, which goes to one D half."""
 
 
+class Released(NamedTuple):
+    """A prefill whose lease ended when nobody had claimed its blocks."""
+
+    engine: str
+    t_ns: int
+
+
 class Before(NamedTuple):
     """What became of a base id's attempts that were closed."""
 
@@ -47,6 +54,8 @@ class Before(NamedTuple):
     """How many there were. A prefill whose blocks went to an older one is not counted: its own D may come yet."""
     taken_by: int = 0
     """The attempt whose registration met the blocks that were meant for the next one; 0 if none did."""
+    released: Released | None = None
+    """The last prefill, if that is what became of it."""
 
 
 NOTHING_BEFORE: Final[Mapping[str, Before]] = MappingProxyType({})
@@ -67,6 +76,8 @@ class Pair(NamedTuple):
     """D had ended its part before P's blocks met its registration."""
     taken_by: int = 0
     """The attempt whose registration met the blocks that were meant for this D half."""
+    released_ns: int = 0
+    """When P's lease on its last prefill of this id ended, which D came too late to claim; 0 if that wasn't so."""
 
     @property
     def opened(self) -> tuple[int, str]:
@@ -182,7 +193,15 @@ def pairs_of(
         pairs.append(_matched(ps[0], d, attempts) if alike else _differing(ps, d, attempts))
     paired = {half.identity for edge in edges for half in edge}
     free = [h for h in halves.values() if h.identity not in paired]
-    return pairs + (_tentative(free, attempts, pairs, before) if free else [])
+    if not free:
+        return pairs
+    found = _tentative(free, attempts, pairs, before)
+    return pairs + [
+        pair._replace(released_ns=_released_ns(pair.d, halves.values(), before))
+        if pair.d and not pair.p
+        else pair
+        for pair in found
+    ]
 
 
 def _half_of(identity: Identity, halves: Mapping[Identity, Half]) -> Half:
@@ -289,8 +308,24 @@ def _taken_by(attempt: int, paired: Iterable[Pair]) -> int:
     return next((p.attempt for p in paired if p.p_attempt == attempt != p.attempt), 0)
 
 
+def _released_ns(d: Half, halves: Iterable[Half], before: Mapping[str, Before]) -> int:
+    """When the P that D registers with let go what it had for it last, unclaimed; 0 if it did not."""
+    own = [half for half in halves if half.base == d.base]
+    released = _released(own, before.get(d.base, _NEVER_BEFORE))
+    return released.t_ns if released and wanted_by(d)[0] in (None, released.engine) else 0
+
+
+def _released(halves: Iterable[Half], earlier: Before) -> Released | None:
+    """The last prefill of a base id, be it an earlier one, if its lease ended unclaimed."""
+    last = max((half for half in halves if not half.decodes), key=_begun, default=None)
+    if last is None:
+        return earlier.released
+    ended = [e.t for e in last.events.values() if isinstance(e, ev.LeaseExpired)]
+    return Released(last.engine, min(ended)) if ended and not _matches(last) else None
+
+
 def before_the_next(
-    halves: Iterable[Half], pairs: Iterable[Pair], attempts: Attempts, earlier: Before
+    halves: Sequence[Half], pairs: Iterable[Pair], attempts: Attempts, earlier: Before
 ) -> Before:
     """What is to be known of these halves of one base id, and of those before them, to say what the next one lacks."""
     crossed = [pair for pair in pairs if pair.p and pair.p_attempt > pair.attempt]
@@ -298,7 +333,7 @@ def before_the_next(
     numbers = [attempts[half.identity] for half in halves if half.identity not in gave_away]
     number = max(numbers, default=earlier.attempts)
     unchanged = earlier.taken_by if number == earlier.attempts else 0
-    return Before(number, _taken_by(number + 1, crossed) or unchanged)
+    return Before(number, _taken_by(number + 1, crossed) or unchanged, _released(halves, earlier))
 
 
 def _likely(d: Half, free_p: Iterable[Half], attempts: Attempts) -> Half | None:

@@ -49,6 +49,8 @@ class Case(NamedTuple):
     """Events of these engines were lost: what was not seen may have happened."""
     taken_by: int = 0
     """The attempt whose registration met the blocks that were meant for this D request."""
+    released_ns: int = 0
+    """When P's lease on its last prefill of this id ended, which D came too late to claim; 0 if that wasn't so."""
     others: tuple[Transfer, ...] = ()
     """The other transfers of the same base id."""
     strangers: tuple[Transfer, ...] = ()
@@ -83,6 +85,19 @@ class Case(NamedTuple):
     def d_waits(self) -> bool:
         """D is seen to have asked for blocks, and to have neither got them nor given up."""
         return self.d_engine.observed and self.d_engine.alive and self.d_asked and not self.d.has(*_D_OVER)
+
+    @property
+    def lacks_prefill(self) -> bool:
+        """D has registered, and P, which is observed, has nothing for it."""
+        return (
+            self.d_waits
+            and not self.pull
+            and self.p_engine.observed
+            and self.p_engine.alive
+            and self.d.has(ev.RegistrationStaged, ev.RegistrationSent)
+            and not self.taken_by
+            and not self.p.has(ev.BlocksStaged, ev.BlocksHandedOff, ev.BlocksPickedUp, ev.Matched)
+        )
 
     @property
     def d_queued(self) -> bool:

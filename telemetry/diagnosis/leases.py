@@ -7,7 +7,7 @@ from typing import Final
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.diagnosis.case import Case, Rule, Severity, span
 from pushscope.telemetry.diagnosis.meeting import STAGED
-from pushscope.telemetry.diagnosis.model import Diagnosis
+from pushscope.telemetry.diagnosis.model import Diagnosis, Evidence
 from pushscope.telemetry.transfer import Rank, Stage, rank_name
 
 _LOST_S: Final = 5.0
@@ -53,6 +53,23 @@ def lease_over_first(case: Case) -> Diagnosis | None:
         f"lease{left}: {beats}."
     )
     return case.found("heartbeat_id_mismatch", sentence, staged.t, *evidence, severity=Severity.WARNING)
+
+
+def over_before_d_came(case: Case) -> Diagnosis | None:
+    """The same of a prefill that D could not name: P had one of this id, and has none any more."""
+    asked = case.d.first(ev.RegistrationStaged)
+    if not case.released_ns or asked is None or not case.lacks_prefill or case.p.has(ev.RequestArrived):
+        return None
+    if not case.is_late(asked.t):
+        return None  # a prefill of its own may come yet
+    sentence = (
+        f"P's lease on its prefill of this id ended {span(asked.t - case.released_ns)} before D registered, and nobody "
+        f"had claimed the blocks: P has nothing left to push, and D has waited {case.since(asked.t)}."
+    )
+    released = Evidence(case.released_ns, case.transfer.p_engine or "P", "lease ended, blocks released")
+    return case.found(
+        "lease_over_before_decode", sentence, case.released_ns, released, case.d_saw(asked, STAGED)
+    )
 
 
 def _heartbeats(case: Case) -> str:
@@ -268,7 +285,7 @@ def held_though_done(case: Case) -> Diagnosis | None:
     )
 
 
-CAUSES: Final[tuple[Rule, ...]] = (lease_over_first,)
+CAUSES: Final[tuple[Rule, ...]] = (lease_over_first, over_before_d_came)
 BESIDES: Final[tuple[Rule, ...]] = (
     ended_during_write,
     read_after_lease,

@@ -153,6 +153,7 @@ class Diagnoses:
             self._thresholds,
             lost_events=loss_ns > t.opened_ns,
             taken_by=sides.taken_by,
+            released_ns=sides.released_ns,
             others=sides.others,
             strangers=strangers.likeliest,
             rivals=strangers.rivals,

@@ -24,7 +24,7 @@ _GOOD_ENDS: Final = frozenset({"finished_stopped", "finished_length_capped"})
 
 def without_prefill(case: Case) -> Diagnosis | None:
     """D registered; P has no such request, or gave it up."""
-    if not _waits_for_a_prefill(case) or case.strangers:
+    if not case.lacks_prefill or case.strangers or case.released_ns:
         return None
     asked = _asked(case)
     dropped = case.p.first(ev.PrefillNotProcessed)
@@ -71,10 +71,10 @@ def ids_differ(case: Case) -> Diagnosis | None:
 
     It is D that hangs; what P holds is told as a warning, and where it is not clear whose it is, as unclaimed.
     """
-    if not case.strangers:
+    if not case.strangers or case.released_ns:
         return None
     t, other = case.transfer, case.strangers[0]
-    d_side = _waits_for_a_prefill(case)
+    d_side = case.lacks_prefill
     mine, theirs = (t, other) if d_side else (other, t)
     since_ns = max(t.opened_ns, other.opened_ns)
     if not case.is_late(since_ns) or not (d_side or case.p.has(ev.BlocksStaged)):
@@ -335,19 +335,6 @@ def waits_for_a_prefill(t: Transfer) -> bool:
 def is_unclaimed(t: Transfer) -> bool:
     """Of a transfer alone: P has, or had, blocks for it, and D is not in it."""
     return t.p_request is not None and t.d_request is None and t.outcome in (Outcome.WAITING, Outcome.EXPIRED)
-
-
-def _waits_for_a_prefill(case: Case) -> bool:
-    """D has registered, and P, which is observed, has nothing for it."""
-    return (
-        case.d_waits
-        and not case.pull
-        and case.p_engine.observed
-        and case.p_engine.alive
-        and case.d.has(ev.RegistrationStaged, ev.RegistrationSent)
-        and not case.taken_by
-        and not case.p.has(ev.BlocksStaged, ev.BlocksHandedOff, ev.BlocksPickedUp, ev.Matched)
-    )
 
 
 def _asked(case: Case) -> ev.Event:

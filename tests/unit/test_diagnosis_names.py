@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from pushscope.telemetry import events as ev
@@ -9,7 +10,7 @@ from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.stuck import causes
 from pushscope.telemetry.watch import Watcher
 
-from .failures import S, aborted, done, matches, posts, prefills, received, registers, stepping
+from .failures import S, aborted, done, expires, matches, posts, prefills, received, registers, stepping
 from .scenario import D_WORKER, ORIGINS, P_WORKER, ListSource, Said, ms, reading
 
 D2, P2 = "cmpl-r-dddddddd", "cmpl-r-cccccccc"
@@ -100,3 +101,46 @@ def test_of_several_requests_that_could_wait_for_a_prefill_each_is_told_that_it_
     assert [(d.code, d.certain) for d in errors] == [("request_ids_differ", False)] * 3
     assert all("for which 2 other requests of D could wait as well" in d.sentence for d in errors)
     assert [d.code for d in found if d.subject == "cmpl-y"] == ["prefill_unclaimed"]
+
+
+# -- a late decode leg that can't name P's request ------------------------------------------------------
+
+UNCLAIMED = prefills() + expires(30 * S + 20)
+
+
+@pytest.mark.parametrize("at_s", [32.0, 75.0], ids=["while it is followed", "when it is closed"])
+def test_p_had_let_the_blocks_go_when_d_came(at_s):
+    def errors(after_s: float) -> list[Diagnosis]:
+        late = registers(at_s * S) + stepping(at_s + after_s)
+        found = seen((UNCLAIMED, 31.0), ([], at_s), (late, at_s + after_s))
+        return [d for d in found if d.severity == "error"]
+
+    (error,) = errors(4)
+    assert (error.code, error.certain) == ("lease_over_before_decode", True)
+    assert "P's lease on its prefill of this id ended " in error.sentence
+    assert error.evidence[0].what == "lease ended, blocks released"
+    assert errors(2) == [], "its own prefill may come yet"
+
+
+def test_a_prefill_that_comes_after_all_is_waited_for():
+    late = [*registers(32 * S), (ORIGINS[0], ev.RequestArrived(ms(33 * S), P2, "prefill")), *stepping(40)]
+    assert [d for d in seen((UNCLAIMED, 31.0), (late, 36.0)) if d.severity == "error"] == []
+
+
+def test_what_another_p_had_is_no_reason():
+    late = [
+        (o, msgspec.structs.replace(e, peer_engine="engine-other") if hasattr(e, "peer_engine") else e)
+        for o, e in registers(32 * S, drained=False)
+    ]
+    found = seen((UNCLAIMED, 31.0), (late + stepping(45), 45.0))
+    assert "lease_over_before_decode" not in [d.code for d in found]
+
+
+def test_what_was_claimed_later_is_no_reason():
+    served = [*prefills(40 * S, p=P2), *matches(40 * S + 10, p=P2), *registers(39 * S), *received(41 * S)]
+    served += [(ORIGINS[0], ev.SendFinished(ms(41 * S), P2))]
+    late = registers(44 * S, d="cmpl-r-ffffffff") + stepping(52)
+    found = seen((UNCLAIMED, 31.0), (served, 42.0), (late, 52.0))
+    assert [(d.code, d.attempt) for d in found if d.severity == "error"] == [
+        ("registration_without_prefill", 3)
+    ]

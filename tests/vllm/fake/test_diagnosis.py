@@ -148,6 +148,25 @@ def _(w: World) -> None:
     w.settle(4)
 
 
+@fault("D comes late, and can't name P's request", "lease_over_before_decode")
+def _(w: World) -> None:
+    w.prefill(P1, 100)
+    w.settle()
+    w.pass_time(31, turns=3)
+    w.decode(D1, 100, of=P1, remote_request_id=GUESSED)
+    w.settle(4)
+
+
+@fault("D comes when P's request is long closed, and can't name it", "lease_over_before_decode")
+def _(w: World) -> None:
+    w.prefill(P1, 100)
+    w.settle()
+    for _ in range(8):
+        w.pass_time(10, turns=3)
+    w.decode(D1, 100, of=P1, remote_request_id=GUESSED)
+    w.settle(4)
+
+
 @fault("a push is posted to one rank, and then raises", "partial_post_untracked", d=Layout(tp=2))
 def _(w: World) -> None:
     w.prefill("cmpl-first-0-11111111", 100)
