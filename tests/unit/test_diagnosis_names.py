@@ -10,8 +10,32 @@ from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.stuck import causes
 from pushscope.telemetry.watch import Watcher
 
-from .failures import S, aborted, done, expires, matches, posts, prefills, received, registers, stepping
-from .scenario import D_WORKER, ORIGINS, P_WORKER, ListSource, Said, ms, reading
+from .failures import (
+    D,
+    S,
+    aborted,
+    done,
+    expires,
+    fails,
+    matches,
+    posts,
+    prefills,
+    received,
+    registers,
+    stepping,
+)
+from .scenario import (
+    D_ENGINE,
+    D_SCHEDULER,
+    D_WORKER,
+    ORIGINS,
+    P_ENGINE,
+    P_WORKER,
+    ListSource,
+    Said,
+    ms,
+    reading,
+)
 
 D2, P2 = "cmpl-r-dddddddd", "cmpl-r-cccccccc"
 
@@ -144,3 +168,74 @@ def test_what_was_claimed_later_is_no_reason():
     assert [(d.code, d.attempt) for d in found if d.severity == "error"] == [
         ("registration_without_prefill", 3)
     ]
+
+
+# -- the cause, and what came of it ---------------------------------------------------------------------
+
+FAILED_LATER = [
+    *registers(),
+    *prefills(5 * S),
+    *matches(5 * S + 3),
+    *posts(5 * S + 5)[:1],
+    *fails(5 * S + 6, "transfer_setup_failed", "NIXL_ERR_REMOTE_DISCONNECT", number=1),
+]
+
+
+def test_a_write_that_cannot_be_posted_to_a_d_that_is_gone_is_that_ds_end():
+    found = seen((registers(), 1.0), (FAILED_LATER, 6.0), gone=(D_ENGINE,))
+    assert codes(found) == ["engine_gone"]
+    assert {d.code for d in found} == {"engine_gone"}
+    ((subject, severity),) = {(d.subject, d.severity) for d in found if not d.attempt}
+    assert (subject, severity) == (D_ENGINE, "error")
+    assert next(d for d in found if d.attempt).sentence.startswith("D is gone; transfer_setup_failed: ")
+
+
+def test_one_that_could_not_be_posted_before_d_went_is_not():
+    said = [*FAILED_LATER, (D_WORKER, ev.Loop(ms(7 * S), 1, 1, 1, True))]
+    found = seen((said, 7.0), ([], 8.0), gone=(D_ENGINE,))
+    assert "write_not_posted" in [d.code for d in found]
+
+
+def handshake(error: str, *, host: str = "10.0.0.7", to: str = P_ENGINE) -> Said:
+    """D's one handshake with P fails, for the engine and for the request."""
+    asked = [
+        (o, msgspec.structs.replace(e, peer_engine=to) if hasattr(e, "peer_engine") else e)
+        for o, e in registers(drained=False, host=host)[:3]
+    ]
+    return [
+        *asked,
+        (D_WORKER, ev.HandshakeQueued(ms(20), to, host, 5600)),
+        (D_WORKER, ev.HandshakeStarted(ms(21), to)),
+        (D_WORKER, ev.HandshakeEnded(ms(60), to, ms(21), error_type="RuntimeError", error=error)),
+        (D_WORKER, ev.RegistrationFailed(ms(60), D, 0, 0, False, "push_reg_handshake_failed", error)),
+        (D_WORKER, ev.ReceiveFailed(ms(61), D)),
+    ]
+
+
+def mismatch(received: str) -> str:
+    return f"RuntimeError('Remote NIXL agent engine ID mismatch. Expected engine-x,received {received}.')"
+
+
+def ended(status: str) -> Said:
+    return [(D_SCHEDULER, ev.RequestEnded(ms(900), D, status))]
+
+
+def test_what_d_computes_itself_is_no_error_of_anybody():
+    said = handshake(mismatch(P_ENGINE), to="nobody") + ended("finished_length_capped")
+    found = seen((said, 1.0))
+    assert {(d.code, bool(d.attempt), d.severity) for d in found} == {
+        ("computed_by_d", True, "warning"),
+        ("engine_id_mismatch", False, "warning"),
+    }
+    assert "D computed 1 prompt itself" in next(d for d in found if not d.attempt).sentence
+    failed = seen((handshake(mismatch(P_ENGINE), to="nobody") + ended("finished_error"), 1.0))
+    assert {(d.code, d.severity) for d in failed} == {("engine_id_mismatch", "error")}
+
+
+def test_a_d_that_reaches_itself_is_named_alike_of_the_request_and_of_the_engine():
+    found = seen((handshake(mismatch(D_ENGINE), host="localhost") + ended("finished_error"), 1.0))
+    assert {(d.code, bool(d.attempt)) for d in found} == {
+        ("loopback_side_channel", True),
+        ("loopback_side_channel", False),
+    }
+    assert codes(found) == ["loopback_side_channel"], "of the engine; the request is its victim"
