@@ -109,6 +109,7 @@ class Assembler:
                 host=origin.host,
                 block_size=origin.block_size,
                 started_ns=min(started_ns, origin.anchor_monotonic_ns),
+                stopped=state.stopped or known.stopped,
             )
         if engines.items() - self._engines.items():
             self._engines.update(engines)

@@ -55,6 +55,8 @@ class EngineFacts(msgspec.Struct, frozen=True):
     """Of an engine that is gone: another process has its id by now."""
     heard_ns: int = 0
     """When it was heard last; looked up only for a diagnosis."""
+    stopped: bool = False
+    """A process of it is stopped (SIGSTOP, a debugger), as far as that can be seen."""
 
 
 UNKNOWN_ENGINE: Final = EngineFacts()

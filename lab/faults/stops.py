@@ -90,7 +90,7 @@ async def reverse_handshake(ground: Ground) -> AsyncIterator[Made]:
 
 @fault(
     "prefill-stopped",
-    "waiting",
+    "engine_stopped",
     what="P is stopped (SIGSTOP) while it computes a prompt that D has registered for.",
     undone="P goes on (SIGCONT).",
 )
@@ -102,7 +102,7 @@ async def prefill_stopped(ground: Ground) -> AsyncIterator[Made]:
     await request.prefilling()
     ground.signal("prefill", signal.SIGSTOP)
     try:
-        yield Made(request.base_id, now())
+        yield Made(ground.engine("prefill").name, now())
     finally:
         ground.signal("prefill", signal.SIGCONT)
     await decode

@@ -221,11 +221,12 @@ def aftermath(case: Case, since_ns: int) -> str:
 
 
 def silence(case: Case) -> str:
-    """Which engine has been silent since, if one has: it may have stopped, or have nothing to do."""
+    """Which engine has been silent since, if one has: it is stopped, or else may hang, or have nothing to do."""
     words = ""
     for name, engine in (("P", case.p_engine), ("D", case.d_engine)):
         if engine.observed and engine.heard_ns and case.age_ns(engine.heard_ns) >= SILENT_NS:
-            words += f"; {name} was last heard {case.since(engine.heard_ns)} ago"
+            stopped = "is stopped and " if engine.stopped else ""
+            words += f"; {name} {stopped}was last heard {case.since(engine.heard_ns)} ago"
     return words
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pushscope.telemetry import events as ev
-from pushscope.telemetry.diagnosis.case import Case, Rule, Severity, span
+from pushscope.telemetry.diagnosis.case import Case, Rule, Severity, silence, span
 from pushscope.telemetry.diagnosis.meeting import STAGED
 from pushscope.telemetry.diagnosis.model import Diagnosis, Evidence
 from pushscope.telemetry.transfer import Rank, Stage, rank_name
@@ -116,7 +116,7 @@ def ended_during_write(case: Case) -> Diagnosis | None:
     else:
         words = f"let the blocks go {span(end_ns - expired.t)} before the WRITE from them was done"
     sentence = f"P's {rank_name(rank)} {words}: D's blocks may hold the KV of another prompt" + (
-        ", and D has decoded on them." if case.d.has(ev.DecodeScheduled) else "."
+        ", and D has decoded on them." if case.d.has(ev.DecodeScheduled) else f"{silence(case)}."
     )
     return case.found(
         "write_after_lease" if after else "lease_ended_during_write",
