@@ -126,15 +126,15 @@ class _Attempt:
         """By whether it is D's."""
 
     def takes(self, half: Half, numbers: Attempts) -> bool:
-        same, other = self.sides.get(half.decodes), self.sides.get(not half.decodes)
-        if same and not self._gave_away(same, numbers):
+        same, other, t = self.sides.get(half.decodes), self.sides.get(not half.decodes), half.first_t
+        if same and not self._gave_away(same, t, numbers):
             return False
-        return other is None or not _was_over(other, half.first_t) or self._gave_away(other, numbers)
+        return other is None or not _was_over(other, t) or self._gave_away(other, t, numbers)
 
-    def _gave_away(self, half: Half, numbers: Attempts) -> bool:
-        """Whether this is P's half, and its blocks met the registration of another attempt."""
-        met = {(e.peer_engine, e.peer_request_id) for _, e in _matches(half)}
-        return not half.decodes and any(numbers.get(d, self.number) != self.number for d in met)
+    def _gave_away(self, half: Half, t: int, numbers: Attempts) -> bool:
+        """Whether this is P's half, and its blocks had met the registration of another attempt by ``t``."""
+        met = {(e.peer_engine, e.peer_request_id) for _, e in _matches(half) if e.t < t}
+        return not half.decodes and bool(met) and all(numbers.get(d, self.number) != self.number for d in met)
 
     def gives_up_p(self, d: Half) -> Half | None:
         """The P leg, if it came right before the D leg of the next try, and long after this one's: its own was lost."""
@@ -193,15 +193,7 @@ def pairs_of(
         pairs.append(_matched(ps[0], d, attempts) if alike else _differing(ps, d, attempts))
     paired = {half.identity for edge in edges for half in edge}
     free = [h for h in halves.values() if h.identity not in paired]
-    if not free:
-        return pairs
-    found = _tentative(free, attempts, pairs, before)
-    return pairs + [
-        pair._replace(released_ns=_released_ns(pair.d, halves.values(), before))
-        if pair.d and not pair.p
-        else pair
-        for pair in found
-    ]
+    return pairs + (_tentative(free, halves.values(), attempts, pairs, before) if free else [])
 
 
 def _half_of(identity: Identity, halves: Mapping[Identity, Half]) -> Half:
@@ -284,7 +276,11 @@ def _differing(ps: Sequence[Half], d: Half, attempts: Attempts) -> Pair:
 
 
 def _tentative(
-    free: Sequence[Half], attempts: Attempts, paired: Sequence[Pair], before: Mapping[str, Before]
+    free: Sequence[Half],
+    halves: Iterable[Half],
+    attempts: Attempts,
+    paired: Sequence[Pair],
+    before: Mapping[str, Before],
 ) -> list[Pair]:
     """By base id: D halves, oldest first, each with the P half that vLLM is most likely to pair it with."""
     in_order = sorted(free, key=_begun)
@@ -294,25 +290,28 @@ def _tentative(
         attempt = attempts[d.identity]
         p = _likely(d, free_p, attempts)
         if p is None:
-            earlier = before.get(d.base, _NEVER_BEFORE)
-            next_one = earlier.taken_by if attempt == earlier.attempts + 1 else 0
-            pairs.append(Pair(None, d, attempt, attempt, taken_by=_taken_by(attempt, paired) or next_one))
+            own = [half for half in halves if half.base == d.base]
+            pairs.append(_without_p(d, attempt, own, paired, before.get(d.base, _NEVER_BEFORE)))
         else:
             free_p.remove(p)
             pairs.append(Pair(p, d, attempt, attempts[p.identity], tentative=True))
     return pairs + [Pair(h, None, attempts[h.identity], attempts[h.identity]) for h in free_p]
 
 
+def _without_p(d: Half, attempt: int, own: Iterable[Half], paired: Iterable[Pair], earlier: Before) -> Pair:
+    """D's half alone, with what became of the blocks that it could have had; ``own`` are all halves of its base id."""
+    taken_by = _taken_by(attempt, paired)
+    if not taken_by and attempt == earlier.attempts + 1:
+        taken_by = earlier.taken_by
+    released = _released(own, earlier)
+    from_there = released is not None and wanted_by(d)[0] in (None, released.engine)
+    released_ns = released.t_ns if released and from_there else 0
+    return Pair(None, d, attempt, attempt, taken_by=taken_by, released_ns=released_ns)
+
+
 def _taken_by(attempt: int, paired: Iterable[Pair]) -> int:
     """The attempt whose registration met the blocks of this one; 0 if none did."""
     return next((p.attempt for p in paired if p.p_attempt == attempt != p.attempt), 0)
-
-
-def _released_ns(d: Half, halves: Iterable[Half], before: Mapping[str, Before]) -> int:
-    """When the P that D registers with let go what it had for it last, unclaimed; 0 if it did not."""
-    own = [half for half in halves if half.base == d.base]
-    released = _released(own, before.get(d.base, _NEVER_BEFORE))
-    return released.t_ns if released and wanted_by(d)[0] in (None, released.engine) else 0
 
 
 def _released(halves: Iterable[Half], earlier: Before) -> Released | None:

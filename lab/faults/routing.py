@@ -80,8 +80,11 @@ def _misdirected(name: str, code: str, what: str, wrong: Callable[[Ground], Mapp
     @fault(name, code, what=what, undone="The decode leg is sent again, as it should be.")
     async def misdirected(ground: Ground) -> AsyncIterator[Made]:
         await ground.restart("decode")
-        request, start = await ground.both_legs(wrong(ground))
-        lease_end = await request.lease_end()
+        request = ground.request()
+        await request.prefill()
+        lease_end = await request.lease_end()  # nothing tells it any more when D has failed
+        start = now()
+        request.decode(params=wrong(ground))
         yield Made(request.base_id, start)
         await _claim(request, lease_end)
 

@@ -200,7 +200,7 @@ class _Alone:
             )
         if is_unclaimed(t):
             waiting = _near(t, self._waiting)
-            if len(waiting) == len(_near(waiting[0], self._unclaimed) if waiting else ()) == 1:
+            if len(waiting) == 1 and len(_near(waiting[0], self._unclaimed)) == 1:
                 return _Strangers(waiting)
         return _Strangers()
 
