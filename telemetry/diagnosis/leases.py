@@ -68,7 +68,12 @@ def over_before_d_came(case: Case) -> Diagnosis | None:
     )
     released = Evidence(case.released_ns, case.transfer.p_engine or "P", "lease ended, blocks released")
     return case.found(
-        "lease_over_before_decode", sentence, case.released_ns, released, case.d_saw(asked, STAGED)
+        "lease_over_before_decode",
+        sentence,
+        case.released_ns,
+        released,
+        case.d_saw(asked, STAGED),
+        severity=case.grown(asked.t),
     )
 
 

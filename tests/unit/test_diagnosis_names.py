@@ -134,16 +134,18 @@ UNCLAIMED = prefills() + expires(30 * S + 20)
 
 @pytest.mark.parametrize("at_s", [32.0, 75.0], ids=["while it is followed", "when it is closed"])
 def test_p_had_let_the_blocks_go_when_d_came(at_s):
-    def errors(after_s: float) -> list[Diagnosis]:
+    def of_d(after_s: float) -> list[Diagnosis]:
         late = registers(at_s * S) + stepping(at_s + after_s)
         found = seen((UNCLAIMED, 31.0), ([], at_s), (late, at_s + after_s))
-        return [d for d in found if d.severity == "error"]
+        return [d for d in found if d.attempt == 2]
 
-    (error,) = errors(4)
+    (error,) = of_d(7)
+    assert error.severity == "error"
     assert (error.code, error.certain) == ("lease_over_before_decode", True)
     assert "P's lease on its prefill of this id ended " in error.sentence
     assert error.evidence[0].what == "lease ended, blocks released"
-    assert errors(2) == [], "its own prefill may come yet"
+    assert of_d(2) == [], "its own prefill may come yet"
+    assert [d.severity for d in of_d(4)] == ["warning"]
 
 
 def test_a_prefill_that_comes_after_all_is_waited_for():
