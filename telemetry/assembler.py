@@ -15,11 +15,11 @@ from typing import Final
 import msgspec
 
 from pushscope.telemetry import events as ev
-from pushscope.telemetry.group import Group, Held, Sides
+from pushscope.telemetry.group import Group, Sides
 from pushscope.telemetry.half import Half, Identity
 from pushscope.telemetry.ids import base_id
 from pushscope.telemetry.judge import UNKNOWN_ENGINE, EngineFacts, at_its_time, transfer_of
-from pushscope.telemetry.pairing import Pair, attempts_of, pairs_of, wanted_by
+from pushscope.telemetry.pairing import Before, Pair, attempts_of, before_the_next, pairs_of, wanted_by
 from pushscope.telemetry.source import RingState
 from pushscope.telemetry.tombs import Tombs
 from pushscope.telemetry.transfer import Outcome, Rank, Transfer
@@ -52,7 +52,9 @@ class Assembler:
         self._group_of: dict[Identity, Group] = {}
         """The group of each half that is followed: what an event is looked up by."""
         self._alias: dict[str, str] = {}
-        self._tombs = Tombs()
+        self._tombs: Tombs[int] = Tombs()
+        """Of halves: which attempt each was."""
+        self._base_tombs: Tombs[Before] = Tombs()
         self._now_ns = 0
         self._last_t: dict[str, int] = {}
         """When each engine was heard last."""
@@ -107,6 +109,7 @@ class Assembler:
                 host=origin.host,
                 block_size=origin.block_size,
                 started_ns=min(started_ns, origin.anchor_monotonic_ns),
+                stopped=state.stopped or known.stopped,
             )
         if engines.items() - self._engines.items():
             self._engines.update(engines)
@@ -157,7 +160,7 @@ class Assembler:
             self._join(group, event.peer_request_id)
             group.pairs.setdefault(identity, set()).add(peer)
             if peer not in group.halves and (tomb := self._tombs.of(peer)):
-                group.reopened = {**group.reopened, peer: tomb.attempt}
+                group.reopened = {**group.reopened, peer: tomb.kept}
         elif isinstance(event, _OF_A_READ):
             self._pair_read(group, half)
 
@@ -179,9 +182,8 @@ class Assembler:
         if tomb is not None:
             if not isinstance(event, _BEGINNINGS) or event.t <= tomb.last_t:
                 # Said again as long as the engine holds on to it: so must we.
-                for spoken_of in (identity, base):
-                    last_t, _, attempt = self._tombs.of(spoken_of) or tomb
-                    self._tombs.put(spoken_of, last_t, attempt, self._now_ns)
+                self._tombs.speak_of(identity, self._now_ns)
+                self._base_tombs.speak_of(base, self._now_ns)
                 return None
             self._tombs.remove(identity)
         name = self._alias.get(base, base)
@@ -190,8 +192,8 @@ class Assembler:
             if len(self._groups) >= MAX_GROUPS:
                 self._evict()
             group = self._groups[name] = Group(name)
-        if earlier := self._tombs.of(base):
-            group.before = {**group.before, base: earlier.attempt}
+        if earlier := self._base_tombs.of(base):
+            group.before = {**group.before, base: earlier.kept}
         group.halves[identity] = Half(*identity, base)
         self._group_of[identity] = group
         for rank, raised in self._unplaced.pop(identity, ()):
@@ -251,6 +253,7 @@ class Assembler:
                         self._heard(known.p_engine, group.made_of[index].p),
                         self._heard(known.d_engine, group.made_of[index].d),
                         group.made_of[index].taken_by,
+                        group.made_of[index].released_ns,
                         transfers[:index] + transfers[index + 1 :],
                     )
         return None
@@ -261,24 +264,6 @@ class Assembler:
         group = self._group_of.get(identity)
         half = group.halves.get(identity) if group else None
         return half is not None and half.has(ev.LeaseExpired, ev.TransferFailed)
-
-    def held_for_ended(self) -> dict[str, Held]:
-        """Per D engine, what it still holds for requests that have ended, as it says again and again."""
-        held: dict[str, Held] = {}
-        for group in self._groups.values():
-            for half in group.halves.values():
-                if half.has(ev.RequestEnded) and self._holds_on(half, self._now_ns):
-                    facts = half.by_kind()
-                    asked = facts.first(ev.RegistrationStaged) or facts.first(ev.ReadStaged)
-                    ended = facts.first(ev.RequestEnded)
-                    before = held.get(half.engine, Held())
-                    since_ns = ended.t if ended else half.last_t
-                    held[half.engine] = Held(
-                        before.num_requests + 1,
-                        before.num_blocks + (asked.num_blocks if asked else 0),
-                        min(since_ns, before.since_ns or since_ns),
-                    )
-        return held
 
     def _transfers(self, group: Group) -> tuple[Transfer, ...]:
         if group.transfers is None:
@@ -303,7 +288,7 @@ class Assembler:
 
     def _assemble(self, group: Group) -> Iterable[tuple[Transfer, Pair]]:
         group.attempts = attempts_of(group.halves.values(), group.before, group.reopened)
-        pairs = pairs_of(group.halves, group.pairs, group.attempts)
+        pairs = pairs_of(group.halves, group.pairs, group.attempts, group.before)
         for pair in sorted(pairs, key=attrgetter("opened")) if len(pairs) > 1 else pairs:
             transfer = transfer_of(pair, self._engine, self._agents)
             if transfer is not None:
@@ -394,16 +379,18 @@ class Assembler:
         del self._groups[group.base]
         for alias in group.aliases:
             del self._alias[alias]
-        last = dict(group.before)
+        of_base: dict[str, list[Half]] = {base: [] for base in group.before}
         for identity, half in group.halves.items():
             del self._group_of[identity]
-            attempt = group.attempts.get(identity, 0)
-            self._tombs.put(identity, half.last_t, attempt, self._now_ns)
-            last[half.base] = max(last.get(half.base, 0), attempt)
-        for base, attempt in last.items():
-            self._tombs.put(base, group.last_t, attempt, self._now_ns)
+            self._tombs.put(identity, half.last_t, group.attempts.get(identity, 0), self._now_ns)
+            of_base.setdefault(half.base, []).append(half)
+        for base, halves in of_base.items():
+            before = before_the_next(halves, group.made_of, group.attempts, group.before.get(base, Before()))
+            self._base_tombs.put(base, group.last_t, before, self._now_ns)
         # Late events of a closed transfer come within its lease; keep twice that much, bounded.
-        self._tombs.forget_before(self._now_ns - int(2 * self._lease_s * 1e9))
+        horizon_ns = self._now_ns - int(2 * self._lease_s * 1e9)
+        self._tombs.forget_before(horizon_ns)
+        self._base_tombs.forget_before(horizon_ns)
 
     def _evict(self) -> None:
         """Make room: ended ones first, then one-sided ones, then the oldest."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pushscope.telemetry.half import NO_FACTS, Facts, Half, Identity
 from pushscope.telemetry.judge import EngineFacts
-from pushscope.telemetry.pairing import NO_ATTEMPTS, NOTHING_BEFORE, Attempts, Pair
+from pushscope.telemetry.pairing import NO_ATTEMPTS, NOTHING_BEFORE, Attempts, Before, Pair
 from pushscope.telemetry.transfer import Transfer
 
 
@@ -20,17 +20,10 @@ class Sides(NamedTuple):
     d_engine: EngineFacts
     taken_by: int
     """The attempt whose registration met the blocks that were meant for this D request; 0 if none did."""
+    released_ns: int
+    """When P's lease on its last prefill of this id ended, which D came too late to claim; 0 if that wasn't so."""
     others: tuple[Transfer, ...]
     """The other transfers of the same base id."""
-
-
-class Held(NamedTuple):
-    """What a D engine holds for requests that have ended while their blocks were on their way."""
-
-    num_requests: int = 0
-    num_blocks: int = 0
-    since_ns: int = 0
-    """When the first of them ended."""
 
 
 class Group:
@@ -51,8 +44,8 @@ class Group:
 
     def __init__(self, base: str):
         self.base = base
-        self.before: Mapping[str, int] = NOTHING_BEFORE
-        """Base id -> attempts that were closed before."""
+        self.before: Mapping[str, Before] = NOTHING_BEFORE
+        """Base id -> what became of its attempts that were closed before."""
         self.aliases: list[str] = []
         """Other base ids that turned out to be this one's."""
         self.halves: dict[Identity, Half] = {}

@@ -55,6 +55,8 @@ class EngineFacts(msgspec.Struct, frozen=True):
     """Of an engine that is gone: another process has its id by now."""
     heard_ns: int = 0
     """When it was heard last; looked up only for a diagnosis."""
+    stopped: bool = False
+    """A process of it is stopped (SIGSTOP, a debugger), as far as that can be seen."""
 
 
 UNKNOWN_ENGINE: Final = EngineFacts()
@@ -82,7 +84,7 @@ def transfer_of(pair: Pair, engines: Engines, agents: Agents) -> Transfer | None
     sides = (*(("P",) if p_state.observed else ()), *(("D",) if d_state.observed else ()))
     stages = stages_of(p, d, agents)
     outcome, ended_t, error = _outcome(p, d, p_state, d_state, d_was_over=pair.d_was_over)
-    if gone := _gone(outcome, ended_t, p, p_state, d_state):
+    if gone := _gone(outcome, ended_t, p, d, p_state, d_state):
         error = f"{gone}; {error}" if error else gone
         outcome, ended_t = Outcome.LOST, ended_t or _last_t(p_half, d_half)
     stage, since = (None, ended_t) if ended_t else present_stage(stages) or (None, _last_t(p_half, d_half))
@@ -114,6 +116,7 @@ def transfer_of(pair: Pair, engines: Engines, agents: Agents) -> Transfer | None
         waits="" if ended_t else who_waits(p, d, pull=pull, taken_by=pair.taken_by),
         late_decode=arrived.t > staged.t if arrived and staged else None,
         d_waits=_d_asks(d, d_state) and not d.has(ev.RequestEnded),
+        recomputed=_recomputed(d),
         d_holds=_d_asks(d, d_state) and d.has(ev.RequestEnded),
         order="" if matched is None else "blocks first" if matched.blocks_first else "registration first",
         error=error,
@@ -176,6 +179,11 @@ def _d_asks(d: Facts, d_state: EngineFacts) -> bool:
     asked = d.has(ev.RegistrationStaged, ev.RegistrationHandedOff, ev.RegistrationSent, ev.ReadStaged)
     has = d.has(ev.ReceiveFinished, ev.ReceiveFailed, ev.ReceiveDone, ev.DecodeScheduled)
     return d_state.observed and d_state.alive and asked and not has
+
+
+def _recomputed(d: Facts) -> bool:
+    ended = d.first(ev.RequestEnded)
+    return d.has(ev.ReceiveFailed) and ended is not None and ended.status in _GOOD_ENDS
 
 
 def _is_transfer(p: Facts, d: Facts) -> bool:
@@ -268,16 +276,22 @@ def _error(p: Facts, d: Facts) -> str:
     return ""
 
 
-def _gone(outcome: Outcome, ended_t: int, p: Facts, p_state: EngineFacts, d_state: EngineFacts) -> str:
+def _gone(
+    outcome: Outcome, ended_t: int, p: Facts, d: Facts, p_state: EngineFacts, d_state: EngineFacts
+) -> str:
     """Which engines took the transfer with them; empty if none did.
 
-    A D request that was ended when P was silent for good, and had not finished its part, was ended for that.
+    A D request that was ended when P was silent for good, and had not finished its part, was ended for that. What
+    failed at P when D was silent for good, and had not finished its part, failed for that.
     """
     p_was_at_it = p.has(ev.RequestArrived, ev.BlocksStaged) and not p.has(
         ev.SendFinished, ev.PrefillNotProcessed, ev.LeaseExpired
     )
     p_took_it = outcome is Outcome.ABORTED and p_was_at_it and not p_state.alive and ended_t >= p_state.last_t
-    if outcome not in OPEN_OUTCOMES and not p_took_it:
+    d_was_at_it = not d.has(ev.ReceiveFailed, ev.ReceiveFinished, ev.RequestEnded)
+    d_silent_ns = d_state.started_ns if d_state.restarted else d_state.last_t
+    d_took_it = outcome is Outcome.FAILED and d_was_at_it and not d_state.alive and ended_t >= d_silent_ns
+    if outcome not in OPEN_OUTCOMES and not p_took_it and not d_took_it:
         return ""
     sides = {"P": p_state, "D": d_state}
     lost = {side: state for side, state in sides.items() if state.observed and not state.alive}

@@ -21,7 +21,6 @@ Matches = Mapping[Identity, Set[Identity]]
 Attempts = Mapping[Identity, int]
 DIFFERING: Final = "P's ranks paired attempts differently"
 NO_ATTEMPTS: Final[Attempts] = MappingProxyType({})
-NOTHING_BEFORE: Final[Mapping[str, int]] = MappingProxyType({})
 
 _OF_A_PUSH: Final = frozenset(
     {
@@ -41,6 +40,28 @@ _OF_A_PUSH: Final = frozenset(
 """What a P rank says of one push, which goes to one D half."""
 
 
+class Released(NamedTuple):
+    """A prefill whose lease ended when nobody had claimed its blocks."""
+
+    engine: str
+    t_ns: int
+
+
+class Before(NamedTuple):
+    """What became of a base id's attempts that were closed."""
+
+    attempts: int = 0
+    """How many there were. A prefill whose blocks went to an older one is not counted: its own D may come yet."""
+    taken_by: int = 0
+    """The attempt whose registration met the blocks that were meant for the next one; 0 if none did."""
+    released: Released | None = None
+    """The last prefill, if that is what became of it."""
+
+
+NOTHING_BEFORE: Final[Mapping[str, Before]] = MappingProxyType({})
+_NEVER_BEFORE: Final = Before()
+
+
 class Pair(NamedTuple):
     """The two halves of one transfer, as far as they are known."""
 
@@ -55,6 +76,8 @@ class Pair(NamedTuple):
     """D had ended its part before P's blocks met its registration."""
     taken_by: int = 0
     """The attempt whose registration met the blocks that were meant for this D half."""
+    released_ns: int = 0
+    """When P's lease on its last prefill of this id ended, which D came too late to claim; 0 if that wasn't so."""
 
     @property
     def opened(self) -> tuple[int, str]:
@@ -63,21 +86,25 @@ class Pair(NamedTuple):
 
 
 def attempts_of(
-    halves: Iterable[Half], before: Mapping[str, int] = NOTHING_BEFORE, known: Attempts = NO_ATTEMPTS
+    halves: Iterable[Half], before: Mapping[str, Before] = NOTHING_BEFORE, known: Attempts = NO_ATTEMPTS
 ) -> Attempts:
     """The attempt that each half belongs to, for each base id counted on from ``before``.
 
     In the order of their beginning a D half joins the P half that it names, if nobody has; else a half joins the
     latest attempt of its base id, if that lacks its side and the other side is still at it, or begins the next.
+    A P half whose blocks went to an older attempt leaves its own without them: D's half may come when it is over, and
+    another P half for that.
     What comes later never changes the number of a D half. Those that are ``known`` are kept.
     """
     numbers = dict(known)
     latest: dict[str, _Attempt] = {}
     for half in sorted(halves, key=_begun):
         previous = latest.get(half.base)
-        attempt = _named_by(half, previous) or (previous if previous and previous.takes(half) else None)
+        attempt = _named_by(half, previous) or (
+            previous if previous and previous.takes(half, numbers) else None
+        )
         if attempt is None:
-            number = previous.number if previous else before.get(half.base, 0)
+            number = previous.number if previous else before.get(half.base, _NEVER_BEFORE).attempts
             attempt = latest[half.base] = _Attempt(number + 1, previous)
             if previous is not None and (p := previous.gives_up_p(half)):
                 attempt.sides[False] = p
@@ -98,9 +125,16 @@ class _Attempt:
         self.sides: dict[bool, Half] = {}
         """By whether it is D's."""
 
-    def takes(self, half: Half) -> bool:
-        other = self.sides.get(not half.decodes)
-        return half.decodes not in self.sides and other is not None and not _was_over(other, half.first_t)
+    def takes(self, half: Half, numbers: Attempts) -> bool:
+        same, other, t = self.sides.get(half.decodes), self.sides.get(not half.decodes), half.first_t
+        if same and not self._gave_away(same, t, numbers):
+            return False
+        return other is None or not _was_over(other, t) or self._gave_away(other, t, numbers)
+
+    def _gave_away(self, half: Half, t: int, numbers: Attempts) -> bool:
+        """Whether this is P's half, and its blocks had met the registration of another attempt by ``t``."""
+        met = {(e.peer_engine, e.peer_request_id) for _, e in _matches(half) if e.t < t}
+        return not half.decodes and bool(met) and all(numbers.get(d, self.number) != self.number for d in met)
 
     def gives_up_p(self, d: Half) -> Half | None:
         """The P leg, if it came right before the D leg of the next try, and long after this one's: its own was lost."""
@@ -135,7 +169,12 @@ def _was_over(half: Half, t: int) -> bool:
     return over_ns is not None and over_ns < t
 
 
-def pairs_of(halves: Mapping[Identity, Half], matches: Matches, attempts: Attempts) -> list[Pair]:
+def pairs_of(
+    halves: Mapping[Identity, Half],
+    matches: Matches,
+    attempts: Attempts,
+    before: Mapping[str, Before] = NOTHING_BEFORE,
+) -> list[Pair]:
     """The halves of a group by two: as P's ranks matched them, else tentatively, else alone.
 
     ``attempts`` numbers the halves, and those that were closed before and came up again.
@@ -154,7 +193,7 @@ def pairs_of(halves: Mapping[Identity, Half], matches: Matches, attempts: Attemp
         pairs.append(_matched(ps[0], d, attempts) if alike else _differing(ps, d, attempts))
     paired = {half.identity for edge in edges for half in edge}
     free = [h for h in halves.values() if h.identity not in paired]
-    return pairs + (_tentative(free, attempts, pairs) if free else [])
+    return pairs + (_tentative(free, halves.values(), attempts, pairs, before) if free else [])
 
 
 def _half_of(identity: Identity, halves: Mapping[Identity, Half]) -> Half:
@@ -236,21 +275,64 @@ def _differing(ps: Sequence[Half], d: Half, attempts: Attempts) -> Pair:
 # -- what nobody has matched yet -----------------------------------------------------------------------
 
 
-def _tentative(free: Sequence[Half], attempts: Attempts, paired: Iterable[Pair]) -> list[Pair]:
+def _tentative(
+    free: Sequence[Half],
+    halves: Iterable[Half],
+    attempts: Attempts,
+    paired: Sequence[Pair],
+    before: Mapping[str, Before],
+) -> list[Pair]:
     """By base id: D halves, oldest first, each with the P half that vLLM is most likely to pair it with."""
     in_order = sorted(free, key=_begun)
     free_p = [h for h in in_order if not h.decodes]
-    taken_by = {pair.p_attempt: pair.attempt for pair in paired if pair.attempt != pair.p_attempt}
     pairs = []
     for d in (h for h in in_order if h.decodes):
         attempt = attempts[d.identity]
         p = _likely(d, free_p, attempts)
         if p is None:
-            pairs.append(Pair(None, d, attempt, attempt, taken_by=taken_by.get(attempt, 0)))
+            own = [half for half in halves if half.base == d.base]
+            pairs.append(_without_p(d, attempt, own, paired, before.get(d.base, _NEVER_BEFORE)))
         else:
             free_p.remove(p)
             pairs.append(Pair(p, d, attempt, attempts[p.identity], tentative=True))
     return pairs + [Pair(h, None, attempts[h.identity], attempts[h.identity]) for h in free_p]
+
+
+def _without_p(d: Half, attempt: int, own: Iterable[Half], paired: Iterable[Pair], earlier: Before) -> Pair:
+    """D's half alone, with what became of the blocks that it could have had; ``own`` are all halves of its base id."""
+    taken_by = _taken_by(attempt, paired)
+    if not taken_by and attempt == earlier.attempts + 1:
+        taken_by = earlier.taken_by
+    released = _released(own, earlier)
+    from_there = released is not None and wanted_by(d)[0] in (None, released.engine)
+    released_ns = released.t_ns if released and from_there else 0
+    return Pair(None, d, attempt, attempt, taken_by=taken_by, released_ns=released_ns)
+
+
+def _taken_by(attempt: int, paired: Iterable[Pair]) -> int:
+    """The attempt whose registration met the blocks of this one; 0 if none did."""
+    return next((p.attempt for p in paired if p.p_attempt == attempt != p.attempt), 0)
+
+
+def _released(halves: Iterable[Half], earlier: Before) -> Released | None:
+    """The last prefill of a base id, be it an earlier one, if its lease ended unclaimed."""
+    last = max((half for half in halves if not half.decodes), key=_begun, default=None)
+    if last is None:
+        return earlier.released
+    ended = [e.t for e in last.events.values() if isinstance(e, ev.LeaseExpired)]
+    return Released(last.engine, min(ended)) if ended and not _matches(last) else None
+
+
+def before_the_next(
+    halves: Sequence[Half], pairs: Iterable[Pair], attempts: Attempts, earlier: Before
+) -> Before:
+    """What is to be known of these halves of one base id, and of those before them, to say what the next one lacks."""
+    crossed = [pair for pair in pairs if pair.p and pair.p_attempt > pair.attempt]
+    gave_away = {pair.p.identity for pair in crossed if pair.p}
+    numbers = [attempts[half.identity] for half in halves if half.identity not in gave_away]
+    number = max(numbers, default=earlier.attempts)
+    unchanged = earlier.taken_by if number == earlier.attempts else 0
+    return Before(number, _taken_by(number + 1, crossed) or unchanged, _released(halves, earlier))
 
 
 def _likely(d: Half, free_p: Iterable[Half], attempts: Attempts) -> Half | None:

@@ -41,6 +41,8 @@ class _Frame(msgspec.Struct, frozen=True, tag="frame", array_like=True):
     """(alive, lost, torn, forgotten) of each ring."""
     events: tuple[tuple[int, bytes], ...]
     notices: tuple[str, ...] = ()
+    stopped: tuple[int, ...] = ()
+    """The rings, by their place, whose process was stopped."""
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -70,13 +72,15 @@ class RecordingWriter:
         """Append a reading; one that has nothing new is written once a second, so that time passes."""
         origins = tuple(state.origin for state in reading.rings)
         states = tuple((state.alive, state.lost, state.torn, state.forgotten) for state in reading.rings)
-        news = reading.events or origins != self._origins or states != self._last_states
+        stopped = tuple(place for place, state in enumerate(reading.rings) if state.stopped)
+        news = reading.events or origins != self._origins or (states, stopped) != self._last_states
         if not news and reading.t_ns - self._last_t_ns < _QUIET_NS:
             return
         if origins != self._origins:
             self._append(_Rings(origins))
-        self._origins, self._last_states, self._last_t_ns = origins, states, reading.t_ns
-        self._append(_Frame(reading.t_ns, reading.unix_ns, states, tuple(reading.events), reading.notices))
+        self._origins, self._last_states, self._last_t_ns = origins, (states, stopped), reading.t_ns
+        events = tuple(reading.events)
+        self._append(_Frame(reading.t_ns, reading.unix_ns, states, events, reading.notices, stopped))
         self._file.flush()
         self.num_events += len(reading.events)
 
@@ -128,7 +132,8 @@ class RecordingSource:
                 self._origins = frame.origins
                 continue
             rings = tuple(
-                RingState(origin, *state) for origin, state in zip(self._origins, frame.states, strict=True)
+                RingState(origin, *state, stopped=place in frame.stopped)
+                for place, (origin, state) in enumerate(zip(self._origins, frame.states, strict=True))
             )
             return Reading(frame.t_ns, frame.unix_ns, rings, frame.events, frame.notices)
 

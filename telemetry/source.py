@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from pushscope.telemetry.events import Origin, decode
+from pushscope.telemetry.holder import holder_of, is_stopped
 from pushscope.telemetry.ring import SUFFIX, RingError, RingReader, opened_folder
 
 RESCAN_NS = 500_000_000
@@ -30,6 +31,9 @@ class RingState(msgspec.Struct, frozen=True):
     """Events whose slot was damaged, or claimed and never written."""
     forgotten: int = 0
     """Events that were overwritten before this reader came: not its loss, but it can't know them."""
+    stopped: bool = False
+    """Its process is there and stopped (SIGSTOP, a debugger). Only who reads the ring on its own host can see that,
+    and whoever replays what that one recorded."""
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -73,6 +77,8 @@ class RingsSource:
         """Read already, when a dead ring was looked at for its age."""
         self._refused: dict[str, str] = {}
         self._ignored: set[str] = set()
+        self._holders: dict[str, int] = {}
+        self._stopped: set[str] = set()
         self._folder_notice = ""
         self._scan_due = 0
 
@@ -87,7 +93,10 @@ class RingsSource:
             alive = reader.alive()  # before reading: what a dying engine still wrote is then read with it
             events.extend((index, payload) for payload in self._backlog.pop(name, ()))
             events.extend((index, payload) for payload in reader.poll(t_ns))
-            states.append(RingState(reader.origin, alive, reader.lost, reader.torn, reader.forgotten))
+            stopped = alive and name in self._stopped
+            states.append(
+                RingState(reader.origin, alive, reader.lost, reader.torn, reader.forgotten, stopped)
+            )
         notices = tuple(filter(None, (self._folder_notice, *self._refused.values())))
         return Reading(t_ns, unix_ns, tuple(states), events, notices)
 
@@ -107,10 +116,12 @@ class RingsSource:
         for name in self._readers.keys() - names:
             self._readers.pop(name).close()
             self._backlog.pop(name, None)
+            self._holders.pop(name, None)
         self._refused = {name: why for name, why in self._refused.items() if name in names}
         self._ignored &= names
         for name in sorted(names - self._readers.keys() - self._refused.keys() - self._ignored):
             self._open(name, t_ns)
+        self._stopped = {name for name, pid in self._holders.items() if is_stopped(pid)}
 
     def _open(self, name: str, t_ns: int) -> None:
         try:
@@ -126,6 +137,8 @@ class RingsSource:
                 return
             self._backlog[name] = payloads
         self._readers[name] = reader
+        if (pid := holder_of(reader.path)) is not None:
+            self._holders[name] = pid
 
 
 def _is_of_another_day(origin: Origin, payloads: Sequence[bytes], t_ns: int) -> bool:

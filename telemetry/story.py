@@ -117,6 +117,8 @@ class InstanceStory(msgspec.Struct, frozen=True, kw_only=True):
 
     origin: ev.Origin
     alive: bool = True
+    stopped: bool = False
+    """Its process is there and stopped."""
     lost: int = 0
     """Events of it that this reader missed."""
     told: dict[type[ev.Event], tuple[Any, ...]] = {}
@@ -302,6 +304,7 @@ class _Memory:
         return InstanceStory(
             origin=state.origin,
             alive=state.alive,
+            stopped=state.stopped,
             lost=state.lost + state.torn + sum(e.total for e in self._dropped()),
             told={kind: kept.all() for kind, kept in self.told.items()},
             floors=tuple(self.floors[begin] for begin in sorted(self.floors)),

@@ -18,6 +18,8 @@ from pushscope.telemetry.units import count
 
 LOSS_HEALS_NS: Final = 2 * SAY_AGAIN_NS
 """What is open is said again: so long after events were lost, what is stuck is known again."""
+MAX_ALIKE: Final = 5
+"""So many rows that differ in the request only are listed one by one: a dead D leaves hundreds."""
 
 
 class Verdict(StrEnum):
@@ -43,6 +45,23 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> tuple[str, str, int]:
         """What stays the same as long as it lasts."""
         return self.diagnosis.code, self.diagnosis.subject, self.diagnosis.attempt
+
+
+class Alike(msgspec.Struct, frozen=True):
+    """Rows that differ in the request only: of one cause, equally bad, between the same engines."""
+
+    rows: tuple[Row, ...]
+    """The oldest first."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Of all their transfers, as far as they are known."""
+        return sum(row.transfer.num_blocks or 0 for row in self.rows if row.transfer)
+
+    @property
+    def num_tokens(self) -> int:
+        """Of all their prompts, as far as they are known."""
+        return sum(row.transfer.num_tokens or 0 for row in self.rows if row.transfer)
 
 
 class Stuck(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +100,24 @@ def rows_of(snapshot: Snapshot) -> tuple[Row, ...]:
         Row(diagnosis=d, transfer=transfers.get((d.subject, d.attempt)))
         for d in worst_first(causes(snapshot.diagnoses))
     )
+
+
+def folded(rows: Sequence[Row], at_most: int = MAX_ALIKE) -> tuple[Row | Alike, ...]:
+    """The rows in their order, but more than ``at_most`` that differ in the request only as one, where the first is."""
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_kind(row), []).append(row)
+    return tuple(
+        row if len(group := groups[_kind(row)]) <= at_most else Alike(tuple(group))
+        for row in rows
+        if len(groups[_kind(row)]) <= at_most or groups[_kind(row)][0] is row
+    )
+
+
+def _kind(row: Row) -> tuple[object, ...]:
+    between = (row.transfer.p_engine, row.transfer.d_engine) if row.transfer else ()
+    about = "" if row.diagnosis.attempt else row.diagnosis.subject
+    return row.diagnosis.code, row.diagnosis.severity, about, between
 
 
 def causes(diagnoses: Sequence[Diagnosis]) -> list[Diagnosis]:

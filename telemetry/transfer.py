@@ -155,6 +155,8 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whether D had the request only when P had the blocks finished; None if one of the two was not seen."""
     d_waits: bool = False
     """D is seen to have asked for the blocks, and has neither got them nor given up; whatever became of P's part."""
+    recomputed: bool = False
+    """D's receive failed, and D computed the prompt itself: the answer is good."""
     d_holds: bool = False
     """D is seen to have ended the request with blocks allotted to it that nobody has filled: in push mode only P's
     write frees them."""

@@ -11,7 +11,7 @@ from rich.text import Text
 from pushscope.telemetry import units
 from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.snapshot import Snapshot
-from pushscope.telemetry.stuck import Change, Row, Stuck, Verdict, tally
+from pushscope.telemetry.stuck import Alike, Change, Row, Stuck, Verdict, folded, tally
 from pushscope.tui.severity import WORD, severity_cell
 from pushscope.tui.tables import route
 from pushscope.tui.tones import tone_style
@@ -32,15 +32,19 @@ def render_stuck(stuck: Stuck, snapshot: Snapshot, console: Console) -> None:
 def stuck_lines(stuck: Stuck, snapshot: Snapshot, console: Console) -> Iterator[Text]:
     """For each diagnosis what and whom, the sentence, and (the first time) what to do. Then a summary."""
     told: set[str] = set()
-    for row in stuck.rows[:ROW_LIMIT]:
-        yield _head(row, snapshot, whole=not console.is_terminal)
+    rows = folded(stuck.rows)
+    for each in rows[:ROW_LIMIT]:
+        row = each.rows[0] if isinstance(each, Alike) else each
+        yield _head(each, snapshot, whole=not console.is_terminal)
+        if isinstance(each, Alike):
+            yield from _wrapped(_in_all(each, snapshot), "", console)
         yield from _wrapped(units.clean(row.diagnosis.sentence), "", console)
         if its_costs := costs(row.diagnosis):
             yield from _wrapped(its_costs, "", console)
         if (remedy := row.diagnosis.remedy) and remedy not in told:
             told.add(remedy)
             yield from _wrapped(units.clean(f"-> {remedy}"), "italic", console)
-    if (more := len(stuck.rows) - ROW_LIMIT) > 0:
+    if (more := len(rows) - ROW_LIMIT) > 0:
         yield Text(f"… and {units.count(more)} more")
     for why in stuck.unknown:
         yield Text(units.clean(f"! cannot tell: {why}"), tone_style("warn"))
@@ -123,14 +127,27 @@ def wall_time(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s).astimezone().isoformat(" ", "seconds")
 
 
-def _head(row: Row, snapshot: Snapshot, *, whole: bool) -> Text:
+def _head(each: Row | Alike, snapshot: Snapshot, *, whole: bool) -> Text:
+    row, number = (each.rows[0], len(each.rows)) if isinstance(each, Alike) else (each, 1)
     cell = severity_cell(row.diagnosis.severity)
     head = Text(f"{cell.text:<{WORD}}", tone_style(cell.tone))
     head.append(f"  {row.diagnosis.code}", "bold")
-    about = (subject(row, snapshot, None if whole else SUBJECT), engines(row, snapshot))
-    for words in (*about, f"since {lasting(row, snapshot)}"):
+    whom = (
+        f"{units.count(number)} requests"
+        if number > 1
+        else subject(row, snapshot, None if whole else SUBJECT)
+    )
+    for words in (whom, engines(row, snapshot), f"since {lasting(row, snapshot)}"):
         head.append(f"  {words}" if words else "")
     return head
+
+
+def _in_all(alike: Alike, snapshot: Snapshot) -> str:
+    """How much many are together; the sentence of the oldest follows."""
+    first = subject(alike.rows[0], snapshot)
+    size = f", {units.count(alike.num_blocks)} blocks ({units.count(alike.num_tokens)} tokens) in all"
+    number = f"{units.count(len(alike.rows))} requests{size if alike.num_blocks else ''}"
+    return units.clean(f"{number}. The oldest is {first}:")
 
 
 def _wrapped(words: str, style: str, console: Console) -> Iterator[Text]:

@@ -214,7 +214,11 @@ class _Page:
     def _happened(self, attempt: Attempt) -> Iterator[Text]:
         yield from self._title("what happened")
         rows = [
-            (self._offset(h.t_ns, attempt), self._where(h.side, h.rank, attempt), h.what)
+            (
+                self._offset(h.t_ns, attempt),
+                self._where(h.side, h.rank, attempt),
+                f"{'engine: ' if h.of_engine else ''}{h.what}",
+            )
             for h in attempt.happened
         ]
         yield from self._rows(rows, _INDENT * 2)

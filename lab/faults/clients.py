@@ -37,9 +37,7 @@ async def abort_queued(ground: Ground) -> AsyncIterator[Made]:
     undone="The prefill leg is sent after all: its push frees D's blocks.",
 )
 async def abort_registered(ground: Ground) -> AsyncIterator[Made]:
-    request = ground.request()
-    decode = request.decode()
-    await request.registered()
+    request, decode = await ground.registered()
     decode.cancel()
     yield Made(request.base_id, now())
     await request.prefill()
@@ -52,9 +50,7 @@ async def abort_registered(ground: Ground) -> AsyncIterator[Made]:
     undone="The prefill leg is sent again.",
 )
 async def abort_prefilling(ground: Ground) -> AsyncIterator[Made]:
-    request = ground.request(LONG)
-    decode = request.decode()
-    await request.registered()
+    request, decode = await ground.registered(LONG)
     prefill = request.prefill()
     await request.prefilling()
     prefill.cancel()
@@ -70,14 +66,11 @@ async def abort_prefilling(ground: Ground) -> AsyncIterator[Made]:
     undone="P goes on (SIGCONT): the WRITE is done, and frees D's blocks.",
 )
 async def abort_in_flight(ground: Ground) -> AsyncIterator[Made]:
-    request, decode = await write_stopped_by_decode(ground)
-    ground.signal("prefill", signal.SIGSTOP)
-    try:
-        ground.signal("decode", signal.SIGCONT)
-        decode.cancel()
-        yield Made(request.base_id, now())
-    finally:
-        ground.signal("prefill", signal.SIGCONT)
+    async with write_stopped_by_decode(ground) as (request, decode):
+        with ground.stopped("prefill"):
+            ground.signal("decode", signal.SIGCONT)
+            decode.cancel()
+            yield Made(request.base_id, now())
 
 
 @fault(
@@ -87,9 +80,7 @@ async def abort_in_flight(ground: Ground) -> AsyncIterator[Made]:
     undone="The prefill leg is sent once more, for the attempt that is left.",
 )
 async def retry_pending(ground: Ground) -> AsyncIterator[Made]:
-    request = ground.request()
-    request.decode()
-    await request.registered()
+    request, _ = await ground.registered()
     second = request.decode()
     await request.registered(attempt=2)
     await request.prefill()
@@ -105,20 +96,15 @@ async def retry_pending(ground: Ground) -> AsyncIterator[Made]:
     undone="D goes on (SIGCONT); both are answered.",
 )
 async def shared_id(ground: Ground) -> AsyncIterator[Made]:
-    first = ground.request(LONG)
+    first, answer = await ground.registered(LONG)
     second = first.with_prompt_of(LONG)
-    answers = [first.decode()]
-    await first.registered()
-    answers.append(second.decode())
+    other = second.decode()
     await second.registered(attempt=2)
-    ground.signal("decode", signal.SIGSTOP)
-    try:
+    with ground.stopped("decode"):
         await first.prefill()
         await second.prefill()
         yield Made(first.base_id, now())
-    finally:
-        ground.signal("decode", signal.SIGCONT)
-    await asyncio.gather(*answers)
+    await asyncio.gather(answer, other)
 
 
 @fault(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
-from pushscope.lab.control import Changes
 from pushscope.lab.faults.fault import Fault, Made, fault
 from pushscope.lab.faults.ground import Ground, now
 
@@ -17,9 +16,7 @@ from pushscope.lab.faults.ground import Ground, now
     undone="P is started again, and D, whose request would wait for ever.",
 )
 async def prefill_killed(ground: Ground) -> AsyncIterator[Made]:
-    request = ground.request()
-    request.decode()
-    await request.registered()
+    request, _ = await ground.registered()
     await ground.kill("prefill")
     yield Made(request.base_id, now())
     await ground.cure("prefill", "decode")
@@ -32,9 +29,7 @@ async def prefill_killed(ground: Ground) -> AsyncIterator[Made]:
     undone="D is started again.",
 )
 async def decode_killed(ground: Ground) -> AsyncIterator[Made]:
-    request = ground.request()
-    request.decode()
-    await request.registered()
+    request, _ = await ground.registered()
     await ground.kill("decode")
     start = now()
     await request.prefill()
@@ -49,13 +44,8 @@ async def decode_killed(ground: Ground) -> AsyncIterator[Made]:
     undone="D is started again, and knows nobody then.",
 )
 async def prefill_restarted_same_id(ground: Ground) -> AsyncIterator[Made]:
-    engine_id = await ground.engine_id("prefill")
-    await ground.kill("prefill")
-    await ground.restart("prefill", changes=Changes(kv_transfer={"engine_id": engine_id}))
-    request = ground.request()
-    start = now()
-    request.decode()
-    await request.prefill()
+    await ground.restart_under_its_id("prefill")
+    _, start = await ground.both_legs()
     yield Made(ground.engine("decode").name, start)
     await ground.cure("decode")
 
@@ -67,13 +57,8 @@ async def prefill_restarted_same_id(ground: Ground) -> AsyncIterator[Made]:
     undone="P is started again, and D, whose request would wait for ever.",
 )
 async def decode_restarted_same_id(ground: Ground) -> AsyncIterator[Made]:
-    engine_id = await ground.engine_id("decode")
-    await ground.kill("decode")
-    await ground.restart("decode", changes=Changes(kv_transfer={"engine_id": engine_id}))
-    request = ground.request()
-    start = now()
-    request.decode()
-    await request.prefill()
+    await ground.restart_under_its_id("decode")
+    _, start = await ground.both_legs()
     yield Made(ground.engine("prefill").name, start)
     await ground.cure("prefill", "decode")
 
@@ -87,10 +72,7 @@ async def decode_restarted_same_id(ground: Ground) -> AsyncIterator[Made]:
 async def prefill_restarted_new_id(ground: Ground) -> AsyncIterator[Made]:
     await ground.kill("prefill")
     await ground.restart("prefill", "decode")
-    request = ground.request()
-    start = now()
-    request.decode()
-    await request.prefill()
+    request, start = await ground.both_legs()
     yield Made(request.base_id, start)
     await ground.hang_up()
     await ground.learn()
@@ -103,9 +85,7 @@ async def prefill_restarted_new_id(ground: Ground) -> AsyncIterator[Made]:
     undone="P is told nothing: its lease ends by itself, and new requests get through at once.",
 )
 async def decode_restarted_new_id(ground: Ground) -> AsyncIterator[Made]:
-    request = ground.request()
-    request.decode()
-    await request.registered()
+    request, _ = await ground.registered()
     await ground.kill("decode")
     start = now()
     await ground.restart("decode")

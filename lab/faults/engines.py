@@ -27,10 +27,7 @@ def _started_wrongly(name: str, code: str, side: Side, what: str, changes: Chang
         await ground.restart(side, changes=changes)
         if side == "prefill":
             await ground.learn()
-        request = ground.request()
-        start = now()
-        request.decode()
-        await request.prefill()
+        request, start = await ground.both_legs()
         yield Made(request.base_id, start)
         await ground.cure(side)
 
@@ -68,10 +65,7 @@ no_telemetry = _started_wrongly(
 )
 async def recompute(ground: Ground) -> AsyncIterator[Made]:
     await ground.restart("decode", changes=Changes(kv_transfer={"kv_load_failure_policy": "recompute"}))
-    request = ground.request()
-    start = now()
-    request.decode(params={"remote_engine_id": "nobody"})
-    await request.prefill()
+    request, start = await ground.both_legs({"remote_engine_id": "nobody"})
     yield Made(request.base_id, start)
     await ground.cure("decode")
 
@@ -102,9 +96,7 @@ async def small_cache(ground: Ground) -> AsyncIterator[Made]:
     small = Changes(kv_cache_bytes=_SMALL_CACHE, max_model_len=1900, args=("--no-enable-prefix-caching",))
     await ground.restart("decode", changes=small)
     await ground.learn()
-    first = ground.request(1500)
-    first.decode()  # registers, and waits with its blocks for a prefill that is late
-    await first.registered()
+    await ground.registered(1500)  # it waits with its blocks for a prefill that is late
     second = ground.request(1500)
     second.decode()
     await second.prefill()
@@ -120,10 +112,7 @@ async def small_cache(ground: Ground) -> AsyncIterator[Made]:
 )
 async def dead_listener(ground: Ground) -> AsyncIterator[Made]:
     await ground.restart("decode")
-    request = ground.request()
-    start = now()
-    request.decode(params={"pp_size": 2})
-    await request.prefill()
+    _, start = await ground.both_legs({"pp_size": 2})
     yield Made(ground.engine("prefill").name, start)
     await ground.cure("prefill", "decode")
 
@@ -159,10 +148,7 @@ async def blocked_handshakes(ground: Ground) -> AsyncIterator[Made]:
 )
 async def post_fails(ground: Ground) -> AsyncIterator[Made]:
     async with _post_fails(ground):
-        request = ground.request()
-        start = now()
-        request.decode()
-        await request.prefill()
+        request, start = await ground.both_legs()
         yield Made(request.base_id, start)
     await ground.cure("decode")
 

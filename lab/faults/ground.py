@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import httpx
 
-from pushscope.lab.completion import RequestError, describe
+from pushscope.lab.completion import Answer, RequestError, describe
 from pushscope.lab.control import Changes, Order, give
 from pushscope.lab.deployment import ROUTER
 from pushscope.lab.faults.request import Request
@@ -63,6 +63,22 @@ class Ground:
         self._requests.append(request)
         return request
 
+    async def registered(self, num_tokens: int = SHORT) -> tuple[Request, asyncio.Task[Answer]]:
+        """A request whose decode leg is sent and has registered with P, and that leg."""
+        request = self.request(num_tokens)
+        decode = request.decode()
+        await request.registered()
+        return request, decode
+
+    async def both_legs(self, params: Mapping[str, Any] | None = None) -> tuple[Request, float]:
+        """A request whose decode leg is sent, with these ``params``, and then its prefill leg, which P has answered;
+        and when the first was sent."""
+        request = self.request()
+        start = now()
+        request.decode(params=params)
+        await request.prefill()
+        return request, start
+
     async def hang_up(self) -> None:
         """Close the connections of all requests."""
         tasks = [task for request in self._requests for task in request.tasks]
@@ -76,6 +92,15 @@ class Ground:
     def signal(self, side: Side, number: signal.Signals) -> None:
         """Send a signal to all processes of an engine."""
         signal_group(self.engine(side).pid, number)
+
+    @contextmanager
+    def stopped(self, side: Side) -> Iterator[None]:
+        """All processes of an engine are stopped (SIGSTOP) for the block."""
+        self.signal(side, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal(side, signal.SIGCONT)
 
     async def kill(self, side: Side) -> None:
         """End an engine as a crash would."""
@@ -94,6 +119,12 @@ class Ground:
             await self._order(Order("restart", ROUTER))  # it learns an engine id only once
         for side in sides:
             await self.engine_id(side)  # its recording is seen
+
+    async def restart_under_its_id(self, side: Side) -> None:
+        """Kill an engine and start it again with the engine id that it had."""
+        engine_id = await self.engine_id(side)
+        await self.kill(side)
+        await self.restart(side, changes=Changes(kv_transfer={"engine_id": engine_id}))
 
     async def cure(self, *sides: Side) -> None:
         """End what still hangs, start these engines again, and see that a request gets through."""

@@ -65,7 +65,7 @@ class Request:
     def decode(
         self,
         *,
-        params: dict[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
         without: Sequence[str] = (),
         **body: Any,
     ) -> asyncio.Task[Answer]:

@@ -28,9 +28,7 @@ _TIME_TO_CLAIM_S: Final = 0.5
     undone="The prefill leg is sent after all.",
 )
 async def lost_prefill(ground: Ground) -> AsyncIterator[Made]:
-    request = ground.request()
-    decode = request.decode()
-    await request.registered()
+    request, decode = await ground.registered()
     yield Made(request.base_id, now())
     await request.prefill()
     await decode
@@ -83,10 +81,10 @@ def _misdirected(name: str, code: str, what: str, wrong: Callable[[Ground], Mapp
     async def misdirected(ground: Ground) -> AsyncIterator[Made]:
         await ground.restart("decode")
         request = ground.request()
-        start = now()
-        request.decode(params=dict(wrong(ground)))
         await request.prefill()
-        lease_end = await request.lease_end()
+        lease_end = await request.lease_end()  # nothing tells it any more when D has failed
+        start = now()
+        request.decode(params=wrong(ground))
         yield Made(request.base_id, start)
         await _claim(request, lease_end)
 

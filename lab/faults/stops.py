@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from pushscope.lab.completion import Answer
@@ -20,19 +20,14 @@ _KNOWN: Final = 24
 _AWAKE_S, _ASLEEP_S = 0.5, 4.0
 
 
-async def write_stopped_by_decode(ground: Ground) -> tuple[Request, asyncio.Task[Answer]]:
-    """A request whose blocks P is writing while D is stopped, and D's leg of it."""
-    request = ground.request(LONG)
-    decode = request.decode()
-    await request.registered()
-    ground.signal("decode", signal.SIGSTOP)
-    try:
+@asynccontextmanager
+async def write_stopped_by_decode(ground: Ground) -> AsyncIterator[tuple[Request, asyncio.Task[Answer]]]:
+    """A request whose blocks P is writing while D is stopped for the block, and D's leg of it."""
+    request, decode = await ground.registered(LONG)
+    with ground.stopped("decode"):
         await request.prefill()
         await request.writing()
-    except BaseException:
-        ground.signal("decode", signal.SIGCONT)
-        raise
-    return request, decode
+        yield request, decode
 
 
 @fault(
@@ -42,11 +37,8 @@ async def write_stopped_by_decode(ground: Ground) -> tuple[Request, asyncio.Task
     undone="D goes on (SIGCONT).",
 )
 async def decode_stopped(ground: Ground) -> AsyncIterator[Made]:
-    request, decode = await write_stopped_by_decode(ground)
-    try:
+    async with write_stopped_by_decode(ground) as (request, decode):
         yield Made(request.base_id, now())
-    finally:
-        ground.signal("decode", signal.SIGCONT)
     await decode
 
 
@@ -58,11 +50,8 @@ async def decode_stopped(ground: Ground) -> AsyncIterator[Made]:
     lease="whole",
 )
 async def stop_outlasts_lease(ground: Ground) -> AsyncIterator[Made]:
-    request, decode = await write_stopped_by_decode(ground)
-    try:
+    async with write_stopped_by_decode(ground) as (request, decode):
         yield Made(request.base_id, await request.lease_end())
-    finally:
-        ground.signal("decode", signal.SIGCONT)
     # P, whose lease is over, makes no step by itself, and NIXL tells D of the WRITE's end at one: wake it.
     await ground.learn()
     await decode
@@ -76,35 +65,25 @@ async def stop_outlasts_lease(ground: Ground) -> AsyncIterator[Made]:
 )
 async def reverse_handshake(ground: Ground) -> AsyncIterator[Made]:
     await ground.restart("decode")
-    request = ground.request()
-    request.decode()
-    await request.registered()
-    ground.signal("decode", signal.SIGSTOP)
-    try:
+    request, _ = await ground.registered()
+    with ground.stopped("decode"):
         await request.prefill()
         yield Made(request.base_id, now())
-    finally:
-        ground.signal("decode", signal.SIGCONT)
     await ground.cure("decode")
 
 
 @fault(
     "prefill-stopped",
-    "waiting",
+    "engine_stopped",
     what="P is stopped (SIGSTOP) while it computes a prompt that D has registered for.",
     undone="P goes on (SIGCONT).",
 )
 async def prefill_stopped(ground: Ground) -> AsyncIterator[Made]:
-    request = ground.request(LONG)
-    decode = request.decode()
-    await request.registered()
+    request, decode = await ground.registered(LONG)
     request.prefill()
     await request.prefilling()
-    ground.signal("prefill", signal.SIGSTOP)
-    try:
-        yield Made(request.base_id, now())
-    finally:
-        ground.signal("prefill", signal.SIGCONT)
+    with ground.stopped("prefill"):
+        yield Made(ground.engine("prefill").name, now())
     await decode
 
 
@@ -118,15 +97,14 @@ async def prefill_stopped(ground: Ground) -> AsyncIterator[Made]:
 async def decode_slowed(ground: Ground) -> AsyncIterator[Made]:
     urls = [ground.engine("prefill").url], [ground.engine("decode").url]
     await run_load(LoadPlan(num_requests=_KNOWN, output_tokens=1), DirectTarget(*urls))
-    request, decode = await write_stopped_by_decode(ground)
-    slowed = asyncio.create_task(_slow(ground))
-    try:
-        yield Made(request.base_id, now())
-    finally:
-        slowed.cancel()
-        with suppress(asyncio.CancelledError):
-            await slowed
-        ground.signal("decode", signal.SIGCONT)
+    async with write_stopped_by_decode(ground) as (request, decode):
+        slowed = asyncio.create_task(_slow(ground))
+        try:
+            yield Made(request.base_id, now())
+        finally:
+            slowed.cancel()
+            with suppress(asyncio.CancelledError):
+                await slowed
     await decode
 
 

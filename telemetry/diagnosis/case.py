@@ -49,10 +49,15 @@ class Case(NamedTuple):
     """Events of these engines were lost: what was not seen may have happened."""
     taken_by: int = 0
     """The attempt whose registration met the blocks that were meant for this D request."""
+    released_ns: int = 0
+    """When P's lease on its last prefill of this id ended, which D came too late to claim; 0 if that wasn't so."""
     others: tuple[Transfer, ...] = ()
     """The other transfers of the same base id."""
     strangers: tuple[Transfer, ...] = ()
-    """Transfers with another id, on the same P, of as many tokens, that lack just the side that this one has."""
+    """Transfers with another id, on the same P, of as many tokens, that lack just the side that this one has, the
+    likeliest first. Of a P side only if it and that one have no other choice: at most one can be D's."""
+    rivals: int = 0
+    """Other D requests that the same prefills could be meant for."""
 
     # -- who is there, and who still waits -------------------------------------------------------------
 
@@ -80,6 +85,19 @@ class Case(NamedTuple):
     def d_waits(self) -> bool:
         """D is seen to have asked for blocks, and to have neither got them nor given up."""
         return self.d_engine.observed and self.d_engine.alive and self.d_asked and not self.d.has(*_D_OVER)
+
+    @property
+    def lacks_prefill(self) -> bool:
+        """D has registered, and P, which is observed, has nothing for it."""
+        return (
+            self.d_waits
+            and not self.pull
+            and self.p_engine.observed
+            and self.p_engine.alive
+            and self.d.has(ev.RegistrationStaged, ev.RegistrationSent)
+            and not self.taken_by
+            and not self.p.has(ev.BlocksStaged, ev.BlocksHandedOff, ev.BlocksPickedUp, ev.Matched)
+        )
 
     @property
     def d_queued(self) -> bool:
@@ -203,11 +221,12 @@ def aftermath(case: Case, since_ns: int) -> str:
 
 
 def silence(case: Case) -> str:
-    """Which engine has been silent since, if one has: it may have stopped, or have nothing to do."""
+    """Which engine has been silent since, if one has: it is stopped, or else may hang, or have nothing to do."""
     words = ""
     for name, engine in (("P", case.p_engine), ("D", case.d_engine)):
         if engine.observed and engine.heard_ns and case.age_ns(engine.heard_ns) >= SILENT_NS:
-            words += f"; {name} was last heard {case.since(engine.heard_ns)} ago"
+            stopped = "is stopped and " if engine.stopped else ""
+            words += f"; {name} {stopped}was last heard {case.since(engine.heard_ns)} ago"
     return words
 
 

@@ -540,6 +540,15 @@ _ENTRIES: Final = (
         f"{_ABORT_D} Restart the engine that is gone, with a fresh engine id.",
     ),
     _entry(
+        "engine_stopped",
+        "",
+        _E,
+        _ERROR,
+        "An engine is stopped (SIGSTOP, a debugger)",
+        "Find out who stopped it (job control, a debugger, an operator) and let it go on: kill -CONT with the pid that "
+        "is named. Leases run on meanwhile: what it was to write may be too late then.",
+    ),
+    _entry(
         "peer_unreachable",
         "",
         _E,

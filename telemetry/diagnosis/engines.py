@@ -25,6 +25,7 @@ RULES: Final[tuple[EngineRule, ...]] = (
     processes.dead_listeners,
     processes.writer_exceptions,
     processes.engines_gone,
+    processes.engines_stopped,
     peers.blocked_queues,
     leftovers.pinned_blocks,
     leftovers.stale_registrations,

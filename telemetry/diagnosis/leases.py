@@ -5,14 +5,93 @@ from __future__ import annotations
 from typing import Final
 
 from pushscope.telemetry import events as ev
-from pushscope.telemetry.diagnosis.case import Case, Rule, span
-from pushscope.telemetry.diagnosis.model import Diagnosis
+from pushscope.telemetry.diagnosis.case import Case, Rule, Severity, silence, span
+from pushscope.telemetry.diagnosis.meeting import STAGED
+from pushscope.telemetry.diagnosis.model import Diagnosis, Evidence
 from pushscope.telemetry.transfer import Rank, Stage, rank_name
 
 _LOST_S: Final = 5.0
 """A lease that begins so much shorter than it was meant has lost it on the way."""
 _REAPED_WITHIN_NS: Final = 5_000_000_000
 """vLLM looks at its leases at every step."""
+
+
+# -- it is over when D comes ----------------------------------------------------------------------------
+
+
+def lease_over_first(case: Case) -> Diagnosis | None:
+    """P let the blocks go before D registered: it will wait for them for ever."""
+    if case.pull or case.delivered or not (case.d_waits or case.d_queued) or case.p.has(ev.Matched):
+        return None
+    staged, ended_ns = case.p.first(ev.BlocksStaged), _lease_end(case)
+    asked, arrived = case.d.first(ev.RegistrationStaged), case.d.first(ev.RequestArrived)
+    if staged is None or case.d.has(ev.NothingToReceive):
+        return None
+    came_ns = asked.t if asked else case.now_ns
+    evidence = [case.p_saw(staged, f"blocks staged, lease {staged.lease_s:g} s")]
+    evidence += [case.d_saw(arrived, "request arrived")] if arrived else []
+    evidence += [case.d_saw(asked, STAGED)] if asked else []
+    beats = _heartbeats(case)
+    if ended_ns is not None and ended_ns < came_ns:
+        if expired := case.p.first(ev.LeaseExpired):
+            evidence.append(case.p_saw(expired, "lease ended, blocks released"))
+        was_queued = arrived is None or arrived.t < ended_ns
+        when = f"D registered {span(came_ns - ended_ns)} later" if asked else "D still has the request queued"
+        words = f"P's lease on the blocks ended {span(ended_ns - staged.t)} after the prefill, {when}"
+        hangs = "and waits for ever" if asked else "and will wait for ever once it registers"
+        if was_queued and beats:
+            sentence = f"{words} {hangs}: its heartbeats could not renew the lease, {beats}."
+            return case.found("heartbeat_id_mismatch", sentence, ended_ns, *evidence)
+        sentence = f"{words} {hangs}: P has nothing left to push."
+        return case.found("lease_over_before_decode", sentence, ended_ns, *evidence)
+    if asked or not beats or case.age_ns(staged.t) < case.thresholds.lease_share * staged.lease_s * 1e9:
+        return None
+    until_ns = case.transfer.lease_until_ns
+    left = f", which ends in {span(until_ns - case.now_ns)}" if until_ns and until_ns > case.now_ns else ""
+    sentence = (
+        f"D has had the request queued for {case.since(arrived.t if arrived else staged.t)} and does not renew P's "
+        f"lease{left}: {beats}."
+    )
+    return case.found("heartbeat_id_mismatch", sentence, staged.t, *evidence, severity=Severity.WARNING)
+
+
+def over_before_d_came(case: Case) -> Diagnosis | None:
+    """The same of a prefill that D could not name: P had one of this id, and has none any more."""
+    asked = case.d.first(ev.RegistrationStaged)
+    if not case.released_ns or asked is None or not case.lacks_prefill or case.p.has(ev.RequestArrived):
+        return None
+    if not case.is_late(asked.t):
+        return None  # a prefill of its own may come yet
+    sentence = (
+        f"P's lease on its prefill of this id ended {span(asked.t - case.released_ns)} before D registered, and nobody "
+        f"had claimed the blocks: P has nothing left to push, and D has waited {case.since(asked.t)}."
+    )
+    released = Evidence(case.released_ns, case.transfer.p_engine or "P", "lease ended, blocks released")
+    return case.found(
+        "lease_over_before_decode",
+        sentence,
+        case.released_ns,
+        released,
+        case.d_saw(asked, STAGED),
+        severity=case.grown(asked.t),
+    )
+
+
+def _heartbeats(case: Case) -> str:
+    """Why heartbeats don't reach the lease, in words; empty if they name P's id, or it isn't known what they name."""
+    arrived = case.d.first(ev.RequestArrived)
+    name, known = arrived.peer_request_id if arrived else "", case.transfer.p_request
+    if not name or not known or name == known:
+        return ""
+    return f"since they name '{name}', as the router told D, and P knows the request as '{known}'"
+
+
+def _lease_end(case: Case) -> int | None:
+    """When P's lease ended; None while it lasts."""
+    if expired := case.p.first(ev.LeaseExpired):
+        return expired.t
+    until_ns = case.transfer.lease_until_ns
+    return until_ns if until_ns and until_ns < case.now_ns and not case.p.has(ev.SendFinished) else None
 
 
 # -- wrong data -----------------------------------------------------------------------------------------
@@ -42,7 +121,7 @@ def ended_during_write(case: Case) -> Diagnosis | None:
     else:
         words = f"let the blocks go {span(end_ns - expired.t)} before the WRITE from them was done"
     sentence = f"P's {rank_name(rank)} {words}: D's blocks may hold the KV of another prompt" + (
-        ", and D has decoded on them." if case.d.has(ev.DecodeScheduled) else "."
+        ", and D has decoded on them." if case.d.has(ev.DecodeScheduled) else f"{silence(case)}."
     )
     return case.found(
         "write_after_lease" if after else "lease_ended_during_write",
@@ -211,7 +290,8 @@ def held_though_done(case: Case) -> Diagnosis | None:
     )
 
 
-RULES: Final[tuple[Rule, ...]] = (
+CAUSES: Final[tuple[Rule, ...]] = (lease_over_first, over_before_d_came)
+BESIDES: Final[tuple[Rule, ...]] = (
     ended_during_write,
     read_after_lease,
     notified_unknown,

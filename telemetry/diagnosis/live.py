@@ -7,7 +7,7 @@ there are very many for longer: those wait their turn.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nsmallest
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -38,12 +38,19 @@ _Place = tuple[str | None, int | None]
 """(P engine, tokens of the prompt): where two legs that miss each other would have met."""
 
 
+class _Strangers(NamedTuple):
+    """Those that a transfer may belong to, though their ids differ, and how many others may as well."""
+
+    likeliest: tuple[Transfer, ...] = ()
+    rivals: int = 0
+
+
 class _Known(NamedTuple):
     """What was found for a transfer."""
 
     transfer: Transfer
     due_ns: int
-    strangers: tuple[Transfer, ...]
+    strangers: _Strangers
     found: tuple[Diagnosis, ...]
 
 
@@ -66,7 +73,7 @@ class Diagnoses:
         if self._was_healthy(transfer):
             return
         known = self._known.pop(_identity(transfer), None)
-        found = self._look(transfer, now_ns, known.strangers if known else ())
+        found = self._look(transfer, now_ns, known.strangers if known else _Strangers())
         if lasting := tuple(d for d in found if d.severity is not Severity.INFO):
             self._ended.append((now_ns + SHOWN_NS, lasting))
 
@@ -76,7 +83,7 @@ class Diagnoses:
         If it was given up, and nothing that was seen explains why: what was wrong right before.
         """
         known = self._known.get(_identity(transfer))
-        case = self._case(transfer, now_ns, known.strangers if known else ())
+        case = self._case(transfer, now_ns, known.strangers if known else _Strangers())
         if case is None:
             return ()
         before = before_its_end(case)
@@ -117,19 +124,20 @@ class Diagnoses:
 
     def _again(self, t: Transfer, now_ns: int, alone: _Alone, before: _Known | None) -> _Known:
         strangers = alone.strangers_of(t)
-        if not strangers and before is not None and t.is_open:
+        if not strangers.likeliest and before is not None and t.is_open:
             # P's leg may have been closed by now, long after its lease.
-            strangers = tuple(s for s in before.strangers if s.outcome is Outcome.EXPIRED)
+            expired = tuple(s for s in before.strangers.likeliest if s.outcome is Outcome.EXPIRED)
+            strangers = _Strangers(expired, before.strangers.rivals)
         return _Known(t, now_ns + _AGAIN_NS, strangers, self._look(t, now_ns, strangers))
 
-    def _look(self, t: Transfer, now_ns: int, strangers: tuple[Transfer, ...]) -> tuple[Diagnosis, ...]:
+    def _look(self, t: Transfer, now_ns: int, strangers: _Strangers) -> tuple[Diagnosis, ...]:
         case = self._case(t, now_ns, strangers)
         if case is None:
             return ()
         over_ns = case.over_ns
         return diagnose(case) if over_ns is None or now_ns - over_ns <= SHOWN_NS else ()
 
-    def _case(self, t: Transfer, now_ns: int, strangers: tuple[Transfer, ...]) -> Case | None:
+    def _case(self, t: Transfer, now_ns: int, strangers: _Strangers) -> Case | None:
         sides = self._assembler.sides_of(t)
         if sides is None:
             return None
@@ -145,8 +153,10 @@ class Diagnoses:
             self._thresholds,
             lost_events=loss_ns > t.opened_ns,
             taken_by=sides.taken_by,
+            released_ns=sides.released_ns,
             others=sides.others,
-            strangers=strangers,
+            strangers=strangers.likeliest,
+            rivals=strangers.rivals,
         )
 
     def _was_healthy(self, t: Transfer) -> bool:
@@ -176,22 +186,33 @@ class _Alone:
             if t.outcome is Outcome.EXPIRED and is_unclaimed(t):
                 self._unclaimed[t.p_engine, t.num_tokens].append(t)
 
-    def strangers_of(self, t: Transfer) -> tuple[Transfer, ...]:
-        """Those that it may belong to, though their ids differ; none if its size is not known."""
+    def strangers_of(self, t: Transfer) -> _Strangers:
+        """The prefills that D may wait for, though their ids differ; or the D that a prefill must be meant for.
+
+        None if the size is not known. A prefill that is one of several, or that several may wait for, is none's.
+        """
         if t.num_tokens is None:
-            return ()
+            return _Strangers()
         if waits_for_a_prefill(t):
-            others = self._unclaimed
-        elif is_unclaimed(t):
-            others = self._waiting
-        else:
-            return ()
-        near = [
-            other
-            for other in others.get((t.p_engine, t.num_tokens), ())
-            if other.base_id != t.base_id and abs(other.opened_ns - t.opened_ns) < _NEAR_NS
-        ]
-        return tuple(sorted(near, key=lambda other: abs(other.opened_ns - t.opened_ns)))
+            prefills = _near(t, self._unclaimed)
+            return (
+                _Strangers(prefills, len(_near(prefills[0], self._waiting)) - 1) if prefills else _Strangers()
+            )
+        if is_unclaimed(t):
+            waiting = _near(t, self._waiting)
+            if len(waiting) == 1 and len(_near(waiting[0], self._unclaimed)) == 1:
+                return _Strangers(waiting)
+        return _Strangers()
+
+
+def _near(t: Transfer, others: Mapping[_Place, Sequence[Transfer]]) -> tuple[Transfer, ...]:
+    """Those with another id that began at about the same time, where it would have met them; the nearest first."""
+    near = [
+        other
+        for other in others.get((t.p_engine, t.num_tokens), ())
+        if other.base_id != t.base_id and abs(other.opened_ns - t.opened_ns) < _NEAR_NS
+    ]
+    return tuple(sorted(near, key=lambda other: abs(other.opened_ns - t.opened_ns)))
 
 
 def _identity(t: Transfer) -> tuple[object, ...]:

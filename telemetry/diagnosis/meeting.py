@@ -15,6 +15,7 @@ _CHOICE: Final = re.compile(r"^(\d+)_")
 """vLLM names the choices of a request with n > 1 ``0_<id>``, ``1_<id>`` ..."""
 _STEP_NS: Final = 2_000_000_000
 """What P says so long after a registration was sent, it says after a step that drained it."""
+_NAMED: Final = 3
 _GOOD_ENDS: Final = frozenset({"finished_stopped", "finished_length_capped"})
 
 
@@ -23,7 +24,7 @@ _GOOD_ENDS: Final = frozenset({"finished_stopped", "finished_length_capped"})
 
 def without_prefill(case: Case) -> Diagnosis | None:
     """D registered; P has no such request, or gave it up."""
-    if not _waits_for_a_prefill(case) or case.strangers:
+    if not case.lacks_prefill or case.strangers or case.released_ns:
         return None
     asked = _asked(case)
     dropped = case.p.first(ev.PrefillNotProcessed)
@@ -37,7 +38,7 @@ def without_prefill(case: Case) -> Diagnosis | None:
         )
         gave_up = case.p_saw(dropped, f"prefill ended: {dropped.status}")
         return case.found(
-            "registration_without_prefill", sentence, dropped.t, case.d_saw(asked, _STAGED), gave_up
+            "registration_without_prefill", sentence, dropped.t, case.d_saw(asked, STAGED), gave_up
         )
     if case.p.has(ev.RequestArrived):
         return None  # P is at it
@@ -58,7 +59,7 @@ def without_prefill(case: Case) -> Diagnosis | None:
         "registration_without_prefill",
         sentence,
         since_ns,
-        case.d_saw(asked, _STAGED),
+        case.d_saw(asked, STAGED),
         heard,
         severity=case.grown(since_ns),
         certain=case.certain and drained is not None,
@@ -66,88 +67,56 @@ def without_prefill(case: Case) -> Diagnosis | None:
 
 
 def ids_differ(case: Case) -> Diagnosis | None:
-    """Registration and blocks are both at P, of as many tokens, under two ids."""
-    if not case.strangers:
+    """Registration and blocks are both at P, of as many tokens, under two ids.
+
+    It is D that hangs; what P holds is told as a warning, and where it is not clear whose it is, as unclaimed.
+    """
+    if not case.strangers or case.released_ns:
         return None
     t, other = case.transfer, case.strangers[0]
-    d_side = _waits_for_a_prefill(case)
+    d_side = case.lacks_prefill
     mine, theirs = (t, other) if d_side else (other, t)
     since_ns = max(t.opened_ns, other.opened_ns)
     if not case.is_late(since_ns) or not (d_side or case.p.has(ev.BlocksStaged)):
         return None
-    more = f" (one of {len(case.strangers)} that it could be)" if len(case.strangers) > 1 else ""
     state = "waits for" if other.is_open and t.is_open else "waited for"
+    clear = len(case.strangers) == 1 and not case.rivals
     sentence = (
         f"The two legs have different ids: D {state} '{mine.d_request or mine.base_id}', P for D's registration of "
-        f"'{theirs.p_request or theirs.base_id}', both of {t.num_tokens} tokens and for {case.since(since_ns)}{more}."
+        f"'{theirs.p_request or theirs.base_id}', both of {t.num_tokens} tokens and for {case.since(since_ns)}."
+        if clear
+        else _unclear(case, since_ns)
     )
     first = (
-        case.d_saw(_asked(case), _STAGED) if d_side else case.p_saw(_staged(case), "blocks staged, unclaimed")
+        case.d_saw(_asked(case), STAGED) if d_side else case.p_saw(_staged(case), "blocks staged, unclaimed")
     )
     whose = (other.p_engine if d_side else other.d_engine) or "?"
-    second = Evidence(other.opened_ns, whose, f"the other leg: '{other.base_id}'")
+    second = Evidence(
+        other.opened_ns, whose, f"{'' if clear else 'perhaps '}the other leg: '{other.base_id}'"
+    )
     return case.found(
         "request_ids_differ",
         sentence,
         since_ns,
         first,
         second,
-        severity=case.grown(since_ns),
-        certain=case.certain and len(case.strangers) == 1,
+        severity=case.grown(since_ns) if d_side else Severity.WARNING,
+        certain=case.certain and clear,
     )
 
 
-def lease_over_first(case: Case) -> Diagnosis | None:
-    """P let the blocks go before D registered: it will wait for them for ever."""
-    if case.pull or case.delivered or not (case.d_waits or case.d_queued) or case.p.has(ev.Matched):
-        return None
-    staged, ended_ns = case.p.first(ev.BlocksStaged), _lease_end(case)
-    asked, arrived = case.d.first(ev.RegistrationStaged), case.d.first(ev.RequestArrived)
-    if staged is None or case.d.has(ev.NothingToReceive):
-        return None
-    came_ns = asked.t if asked else case.now_ns
-    evidence = [case.p_saw(staged, f"blocks staged, lease {staged.lease_s:g} s")]
-    evidence += [case.d_saw(arrived, "request arrived")] if arrived else []
-    evidence += [case.d_saw(asked, _STAGED)] if asked else []
-    beats = _heartbeats(case)
-    if ended_ns is not None and ended_ns < came_ns:
-        if expired := case.p.first(ev.LeaseExpired):
-            evidence.append(case.p_saw(expired, "lease ended, blocks released"))
-        was_queued = arrived is None or arrived.t < ended_ns
-        when = f"D registered {span(came_ns - ended_ns)} later" if asked else "D still has the request queued"
-        words = f"P's lease on the blocks ended {span(ended_ns - staged.t)} after the prefill, {when}"
-        hangs = "and waits for ever" if asked else "and will wait for ever once it registers"
-        if was_queued and beats:
-            sentence = f"{words} {hangs}: its heartbeats could not renew the lease, {beats}."
-            return case.found("heartbeat_id_mismatch", sentence, ended_ns, *evidence)
-        sentence = f"{words} {hangs}: P has nothing left to push."
-        return case.found("lease_over_before_decode", sentence, ended_ns, *evidence)
-    if asked or not beats or case.age_ns(staged.t) < case.thresholds.lease_share * staged.lease_s * 1e9:
-        return None
-    until_ns = case.transfer.lease_until_ns
-    left = f", which ends in {span(until_ns - case.now_ns)}" if until_ns and until_ns > case.now_ns else ""
-    sentence = (
-        f"D has had the request queued for {case.since(arrived.t if arrived else staged.t)} and does not renew P's "
-        f"lease{left}: {beats}."
+def _unclear(case: Case, since_ns: int) -> str:
+    """D waits, and P has prefills of as many tokens: which, if any, is meant for it, their lengths don't tell."""
+    count, t = len(case.strangers), case.transfer
+    named = ", ".join(f"'{s.p_request or s.base_id}'" for s in case.strangers[:_NAMED])
+    more = f" and {count - _NAMED} more" if count > _NAMED else ""
+    prefills = f"{count} unclaimed prefills" if count > 1 else "an unclaimed prefill"
+    rivals = f", for which {case.rivals} other requests of D could wait as well" if case.rivals else ""
+    return (
+        f"D has waited {case.since(since_ns)} for '{t.d_request or t.base_id}', of which P has no prefill, but "
+        f"{prefills} of as many tokens ({t.num_tokens}) under other ids: {named}{more}{rivals}. The two legs may have "
+        "different ids, or the prefill leg was lost."
     )
-    return case.found("heartbeat_id_mismatch", sentence, staged.t, *evidence, severity=Severity.WARNING)
-
-
-def _heartbeats(case: Case) -> str:
-    """Why heartbeats don't reach the lease, in words; empty if they name P's id, or it isn't known what they name."""
-    arrived = case.d.first(ev.RequestArrived)
-    name, known = arrived.peer_request_id if arrived else "", case.transfer.p_request
-    if not name or not known or name == known:
-        return ""
-    return f"since they name '{name}', as the router told D, and P knows the request as '{known}'"
-
-
-def _lease_end(case: Case) -> int | None:
-    """When P's lease ended; None while it lasts."""
-    if expired := case.p.first(ev.LeaseExpired):
-        return expired.t
-    until_ns = case.transfer.lease_until_ns
-    return until_ns if until_ns and until_ns < case.now_ns and not case.p.has(ev.SendFinished) else None
 
 
 def again_after_preemption(case: Case) -> Diagnosis | None:
@@ -170,7 +139,7 @@ def again_after_preemption(case: Case) -> Diagnosis | None:
         asked.t,
         case.d_saw(had, "nothing to receive"),
         case.d_saw(preempted, "preempted") if preempted else None,
-        case.d_saw(asked, _STAGED),
+        case.d_saw(asked, STAGED),
         case.p_saw(released, "blocks released") if released else None,
     )
 
@@ -256,7 +225,7 @@ def taken_by_older(case: Case) -> Diagnosis | None:
         f"this one has waited {case.since(asked.t)} and gets none."
     )
     other = Evidence(older.opened_ns, older.d_engine or "D", f"attempt {older.attempt}") if older else None
-    return case.found("retry_met_older_registration", sentence, asked.t, case.d_saw(asked, _STAGED), other)
+    return case.found("retry_met_older_registration", sentence, asked.t, case.d_saw(asked, STAGED), other)
 
 
 def paired_differently(case: Case) -> Diagnosis | None:
@@ -354,7 +323,7 @@ def full_hit(case: Case) -> Diagnosis | None:
 
 # -- what the rules ask ---------------------------------------------------------------------------------
 
-_STAGED: Final = "registration staged"
+STAGED: Final = "registration staged"
 _P_GAVE_UP: Final = (ev.LeaseExpired, ev.SendFinished, ev.PrefillNotProcessed)
 
 
@@ -366,19 +335,6 @@ def waits_for_a_prefill(t: Transfer) -> bool:
 def is_unclaimed(t: Transfer) -> bool:
     """Of a transfer alone: P has, or had, blocks for it, and D is not in it."""
     return t.p_request is not None and t.d_request is None and t.outcome in (Outcome.WAITING, Outcome.EXPIRED)
-
-
-def _waits_for_a_prefill(case: Case) -> bool:
-    """D has registered, and P, which is observed, has nothing for it."""
-    return (
-        case.d_waits
-        and not case.pull
-        and case.p_engine.observed
-        and case.p_engine.alive
-        and case.d.has(ev.RegistrationStaged, ev.RegistrationSent)
-        and not case.taken_by
-        and not case.p.has(ev.BlocksStaged, ev.BlocksHandedOff, ev.BlocksPickedUp, ev.Matched)
-    )
 
 
 def _asked(case: Case) -> ev.Event:
@@ -418,7 +374,6 @@ CAUSES: Final[tuple[Rule, ...]] = (
     paired_differently,
     taken_by_older,
     again_after_preemption,
-    lease_over_first,
     ids_differ,
     without_prefill,
     unclaimed,

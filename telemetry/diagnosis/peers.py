@@ -58,12 +58,16 @@ def _failing(scene: Scene) -> Iterator[_Failing]:
 def _diagnosis(scene: Scene, f: _Failing, code: str, sentence: str, *, certain: bool = True) -> Diagnosis:
     """What a failed handshake tells: the cause, how often, since when, and whom it costs."""
     failures = f.peer.failures
-    costs = scene.hurt(scene.between(f.story.engine_id, f.peer.engine))
+    between = list(scene.between(f.story.engine_id, f.peer.engine))
+    costs, spared = scene.hurt(between), scene.spared(between)
+    itself = f"; D computed {counted(len(spared), 'prompt')} itself" if spared else ""
     return found(
         code,
         f.story.engine_id,
-        f"{sentence} {counted(len(failures), 'handshake')} failed, the last {scene.ago(f.last.t)}{victims(costs)}.",
+        f"{sentence} {counted(len(failures), 'handshake')} failed, the last {scene.ago(f.last.t)}{victims(costs)}"
+        f"{itself}.",
         costs=costs,
+        severity=Severity.WARNING if spared and not costs else None,
         since_ns=failures[0].t,
         certain=certain,
         seen=[
@@ -99,11 +103,14 @@ def wrong_answers(scene: Scene) -> Iterator[Diagnosis]:
 def _misleads(scene: Scene, f: _Failing, *, wrong: bool) -> bool:
     """Whether the address is a loopback address, and meant for another host.
 
-    Where all engines are on one host a loopback address is good. So it is if the peer is there, or if who answers is
-    what the router looked for, only under another id.
+    Who reaches itself by it was misled, wherever the other is. Else, where all engines are on one host, a loopback
+    address is good. So it is if the peer is there, or if who answers is what the router looked for, only under another
+    id.
     """
     if not is_loopback(f.peer.host):
         return False
+    if wrong and _answering(scene, f) is f.story:
+        return True
     target = scene.stories.get(f.peer.engine)
     if target is not None:
         return target.origin.host != f.story.origin.host
@@ -115,12 +122,17 @@ def _loopback(scene: Scene, f: _Failing, *, wrong: bool) -> Diagnosis:
     asking, asked = scene.name(f.story.engine_id), scene.name(f.peer.engine)
     certain = f.peer.engine in scene.stories or _answering(scene, f) is not None
     answer = f"{_who_answers(scene, f)} answers there" if wrong else "nobody answers there"
+    target = scene.stories.get(f.peer.engine)
+    routed = target is not None and target.address not in ("", f.peer.address)
+    says = (
+        f"The router names {f.peer.address} for {asked}" if routed else f"{asked} advertises {f.peer.address}"
+    )
     sure = "" if certain else f" That is as much as {asking} alone can tell: {asked} is not observed."
     return _diagnosis(
         scene,
         f,
         "loopback_side_channel",
-        f"{asked} advertises {f.peer.address}, which for {asking} is a port of its own host; {answer}.{sure}",
+        f"{says}, which for {asking} is a port of its own host; {answer}.{sure}",
         certain=certain,
     )
 

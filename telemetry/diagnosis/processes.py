@@ -1,4 +1,4 @@
-"""Engines, processes and threads that died or failed: D1 to D5, engine_gone, A14, A8."""
+"""Engines, processes and threads that died, stopped or failed: D1 to D5, engine_gone, engine_stopped, A14, A8."""
 
 from __future__ import annotations
 
@@ -125,6 +125,28 @@ def engines_gone(scene: Scene) -> Iterator[Diagnosis]:
                 if instance.origin.pid == process.pid
                 and instance.origin.connector_role == process.connector_role
             ],
+        )
+
+
+def engines_stopped(scene: Scene) -> Iterator[Diagnosis]:
+    """A process of an engine is stopped, which only its own host knows: to all others it is merely silent."""
+    for story in scene.stories.values():
+        stopped = [i for i in story.current if i.alive and i.stopped]
+        engine = scene.engines.get(story.engine_id)
+        if not stopped or engine is None:
+            continue
+        waiting = [t for t in hanging(scene.with_engine(story.engine_id)) if scene.late(t.since_ns)]
+        pids = sorted({i.origin.pid for i in stopped})
+        last_ns = max(process.last_event_ns or story.started_ns for process in engine.processes)
+        yield found(
+            "engine_stopped",
+            story.engine_id,
+            f"{engine.name} is stopped by a signal or a debugger (pid {', '.join(map(str, pids))}), last heard "
+            f"{scene.ago(last_ns)}{victims(waiting)}. It goes on when it is let.",
+            costs=waiting,
+            severity=Severity.ERROR if waiting else Severity.WARNING,
+            since_ns=min((t.since_ns for t in waiting), default=last_ns),
+            seen=[evidence(story, None, last_ns, f"last event of {engine.name}")],
         )
 
 

@@ -52,10 +52,15 @@ class Scene(NamedTuple):
     def hurt(self, transfers: Iterable[Transfer]) -> list[Transfer]:
         """Those whose request waits for blocks, or failed just now for want of them."""
         return [
-            t
-            for t in transfers
-            if t.is_open or t.d_waits or (t.outcome is Outcome.FAILED and self.stands(t.closed_ns or 0))
+            t for t in transfers if t.is_open or t.d_waits or (self._failed_just_now(t) and not t.recomputed)
         ]
+
+    def spared(self, transfers: Iterable[Transfer]) -> list[Transfer]:
+        """Those that failed just now, and whose prompts D computed itself."""
+        return [t for t in transfers if t.recomputed and self._failed_just_now(t)]
+
+    def _failed_just_now(self, t: Transfer) -> bool:
+        return t.outcome is Outcome.FAILED and self.stands(t.closed_ns or 0)
 
     @property
     def alive(self) -> Iterable[tuple[EngineStory, InstanceStory]]:

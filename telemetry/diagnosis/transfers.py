@@ -10,12 +10,14 @@ from pushscope.telemetry.diagnosis.case import Case, Diagnosis, Rule
 
 GONE: Final[tuple[Rule, ...]] = (general.engine_gone,)
 """Explains whatever is missing."""
-CAUSES: Final[tuple[Rule, ...]] = (*handshakes.RULES, *writes.CAUSES, *meeting.CAUSES)
+MADE_GOOD: Final[tuple[Rule, ...]] = (writes.computed_by_d,)
+"""Names what failed, which hurts nobody then; of the two engines it is told as well."""
+CAUSES: Final[tuple[Rule, ...]] = (*handshakes.RULES, *writes.CAUSES, *leases.CAUSES, *meeting.CAUSES)
 """Each stands for itself; two can hold at once, on two ranks."""
 UNEXPLAINED: Final[tuple[Rule, ...]] = (*writes.UNEXPLAINED, *general.UNEXPLAINED)
 """What waits for want of something, asked only where no cause was found: the first that holds."""
 BESIDES: Final[tuple[Rule, ...]] = (
-    *leases.RULES,
+    *leases.BESIDES,
     *meeting.BESIDES,
     *writes.WHAT_CAME_OF_IT,
     *slow.RULES,
@@ -28,7 +30,7 @@ def diagnose(case: Case) -> tuple[Diagnosis, ...]:
 
     What a cause explains altogether is left out. The result depends on the facts alone, not on their order.
     """
-    causes = _all(GONE, case) or _all(CAUSES, case) or _all(UNEXPLAINED, case)[:1]
+    causes = _all(GONE, case) or _all(MADE_GOOD, case) or _all(CAUSES, case) or _all(UNEXPLAINED, case)[:1]
     return (*causes, *_all(BESIDES, case))
 
 

@@ -270,8 +270,9 @@ def computed_by_d(case: Case) -> Diagnosis | None:
     ended = case.d.first(ev.RequestEnded)
     if failed is None or (ended.status not in _GOOD_ENDS if ended else not case.is_late(failed.t)):
         return None
+    why = f" ({case.transfer.error})" if case.transfer.error else ""
     sentence = (
-        "The receive failed and D went on: it computes the prompt itself, and the client sees no error."
+        f"The receive failed{why} and D went on: it computes the prompt itself, and the client sees no error."
     )
     return case.found("computed_by_d", sentence, failed.t, case.d_saw(failed, "receive failed"))
 
@@ -294,4 +295,4 @@ CAUSES: Final[tuple[Rule, ...]] = (
     never_finished,
 )
 UNEXPLAINED: Final[tuple[Rule, ...]] = (notifications_missing,)
-WHAT_CAME_OF_IT: Final[tuple[Rule, ...]] = (served_though_failed, computed_by_d)
+WHAT_CAME_OF_IT: Final[tuple[Rule, ...]] = (served_though_failed,)

@@ -19,30 +19,18 @@ from pushscope.telemetry.group import Group
 from pushscope.telemetry.half import NO_FACTS, Half
 from pushscope.telemetry.snapshot import Engine, Snapshot
 from pushscope.telemetry.source import Source
+from pushscope.telemetry.story import EngineStory
 from pushscope.telemetry.stuck import worst_first
 from pushscope.telemetry.transfer import NOTHING_MOVED, Outcome, Rank, Transfer
 from pushscope.telemetry.watch import Watcher
 from pushscope.telemetry.why.expected import Missing, Sides, missing
 from pushscope.telemetry.why.held import Closeness, Held, closest
+from pushscope.telemetry.why.meanwhile import Happening, meanwhile
 from pushscope.telemetry.why.words import SCHEDULERS, Agents, in_words
 
 MAX_KEPT: Final = 1000
 """Requests whose events are kept, the last ones: a short beginning of an id may fit them all."""
 _WENT_WELL: Final = NOTHING_MOVED | {Outcome.DELIVERED}
-
-
-class Happening(msgspec.Struct, frozen=True):
-    """One event, in words."""
-
-    t_ns: int
-    side: str
-    """``P`` or ``D``."""
-    engine: str
-    rank: Rank | None
-    """None: the scheduler."""
-    kind: str
-    """The event's name in the vocabulary."""
-    what: str
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +49,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     last_ns: int
     """The time of its last event."""
     happened: tuple[Happening, ...] = ()
-    """In the order of time."""
+    """In the order of time, with what its engines did meanwhile."""
     missing: tuple[Missing, ...] = ()
     diagnoses: tuple[Diagnosis, ...] = ()
     """What is wrong with it, and with its engines."""
@@ -158,9 +146,7 @@ def answer(source: Source, text: str) -> Answer:
     search = _Search(source, text)
     snapshot = search.run()
     found = search.found()
-    account = (
-        _account(text, found[0], search.watcher.assembler.rank_of, snapshot) if len(found) == 1 else None
-    )
+    account = _account(text, found[0], search.watcher, snapshot) if len(found) == 1 else None
     candidates = () if account else tuple(sorted(map(_candidate, found), key=lambda c: -c.began_ns))
     return Answer(
         asked=text,
@@ -227,8 +213,13 @@ def _candidate(request: Sequence[_Found]) -> Candidate:
 # -- the account -------------------------------------------------------------------------------------
 
 
-def _account(text: str, request: Sequence[_Found], rank_of: Agents, snapshot: Snapshot) -> Account:
-    attempts = [a for found in request for a in _attempts(found, rank_of, snapshot)]
+def _account(text: str, request: Sequence[_Found], watcher: Watcher, snapshot: Snapshot) -> Account:
+    rank_of, stories = watcher.assembler.rank_of, watcher.stories.all()
+    attempts = [
+        _with_its_engines(a, stories, snapshot.taken_ns)
+        for found in request
+        for a in _attempts(found, rank_of, snapshot)
+    ]
     attempts.sort(key=lambda a: (a.number, a.began_ns))
     had_a_part = {engine for a in attempts for engine in (a.p_engine, a.d_engine)}
     return Account(
@@ -306,6 +297,22 @@ def _attempt(
         missing=() if went_well else missing(sides),
         taken_by=taken_by,
     )
+
+
+def _with_its_engines(attempt: Attempt, stories: Iterable[EngineStory], now_ns: int) -> Attempt:
+    """With what its engines did from its begin to its end; one that somebody still waits for has not ended."""
+    t = attempt.transfer
+    waits = t is None or t.is_open or t.d_waits or t.outcome is Outcome.LOST
+    until_ns = now_ns if waits else max(attempt.last_ns, t.closed_ns or 0 if t else 0)
+    beside = meanwhile(
+        stories,
+        attempt.p_engine,
+        attempt.d_engine,
+        (attempt.began_ns, until_ns),
+        (attempt.p_request, attempt.d_request),
+    )
+    happened = sorted((*attempt.happened, *beside), key=lambda h: h.t_ns)
+    return msgspec.structs.replace(attempt, happened=tuple(happened))
 
 
 def _ranks(engine_id: str | None, snapshot: Snapshot) -> frozenset[Rank]:

@@ -573,13 +573,12 @@ FAILURES: dict[str, Failure] = {
             (D_SCHEDULER, ev.RequestEnded(ms(900), D, "finished_length_capped")),
         ),
         1,
-        "The receive failed and D went on: it computes the prompt itself",
+        "The receive failed (handshake_failed: Again()) and D went on: it computes the prompt itself",
         pull(
             *fails(60, "handshake_failed", "Again()", by=D_WORKER, request=D),
             (D_WORKER, ev.ReceiveFailed(ms(61), D)),
             (D_SCHEDULER, ev.RequestEnded(ms(62), D, "finished_error")),
         ),
-        after=("handshake_failed",),
     ),
     "ranks_paired_differently": Failure(
         registers(ranks=(2, 1), by=TP2[0])

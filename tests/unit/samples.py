@@ -315,6 +315,35 @@ def stuck(**changes: object) -> Snapshot:
     return msgspec.structs.replace(snapshot, **(fields | changes))
 
 
+def unclaimed(number: int) -> Snapshot:
+    """A D has died: nobody claims what P has for it."""
+    snapshot = busy()
+    transfers = tuple(
+        Transfer(
+            base_id=request(100 + n),
+            p_engine=P1,
+            p_request=f"{request(100 + n)}-aaaaaaaa",
+            outcome=Outcome.WAITING,
+            opened_ns=NOW - (60 - n) * S,
+            since_ns=NOW - (60 - n) * S,
+            num_tokens=200,
+            num_blocks=7,
+        )
+        for n in range(number)
+    )
+    diagnoses = tuple(
+        diagnosis(
+            "prefill_unclaimed",
+            Severity.WARNING,
+            t.base_id,
+            since_ns=t.since_ns,
+            sentence="P has held 7 blocks (200 tokens) for a while, and no decode has claimed them.",
+        )
+        for t in transfers
+    )
+    return msgspec.structs.replace(snapshot, waiting=transfers, diagnoses=diagnoses)
+
+
 def nothing_found() -> Snapshot:
     """What a reader sees where nobody records."""
     return Snapshot(taken_ns=NOW, taken_unix_s=UNIX_NOW, source="rings in /dev/shm/pushscope-1000")

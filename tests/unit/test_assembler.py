@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.assembler import MAX_GROUPS, Assembler
-from pushscope.telemetry.group import Held
 from pushscope.telemetry.source import RingState
 from pushscope.telemetry.transfer import Outcome, Stage, Transfer
 
@@ -523,6 +522,31 @@ class TestAttempts:
         assert t.error == "D did not wait for these blocks"
         assert waiting.attempt == 2
 
+    @pytest.mark.parametrize("closed", [False, True])
+    @pytest.mark.parametrize("again", [False, True])
+    def test_a_decode_leg_that_comes_when_its_blocks_went_to_an_older_registration(self, closed, again):
+        """It is the second try, not the third; and so is a prefill that is sent once more for it."""
+        said = only(until(delivered(), ev.BlocksStaged), D_SCHEDULER, D_WORKER)
+        said += [(o, e) for o, e in until(delivered(), ev.BlocksStaged) if type(e) is ev.RegistrationDrained]
+        said.append((D_SCHEDULER, ev.RequestEnded(ms(500), D1, "finished_aborted")))
+        said += [(o, e) for o, e in crossing(only(retry(1000), *ON_P), D2, D1) if e.request_id != D2]
+        said.append((D_SCHEDULER, ev.ReceiveFinished(ms(1100), D1)))
+        assembler = assembled(said)
+        if closed:
+            assembler.close_ended(ms(3000), ms(2980))
+            assert assembler.open_transfers() == []
+        late = only(until(retry(5000), ev.BlocksStaged), D_SCHEDULER, D_WORKER)
+        if again:
+            late += only(retry(5000, "cmpl-r-eeeeeeee", D2), *ON_P)
+        for o, e in late:
+            assembler.feed(o, e)
+        t = next(t for t in assembler.open_transfers() if t.d_request == D2)
+        assert t.attempt == 2
+        if again:
+            assert (t.p_request, t.pairing) == ("cmpl-r-eeeeeeee", "")
+        else:
+            assert t.waits == "D waits for blocks that P gave to attempt 1"
+
     def test_a_number_never_changes_by_what_comes_later(self):
         said = sorted(
             [
@@ -711,14 +735,15 @@ class TestClosing:
             assembler.close_ended(ms(second * 1000), ms(second * 1000 - 20))
             for o, e in (staged, ended, *delivered(f"other-{second}", second * 1000)):
                 assembler.feed(o, e)
-        assert [t.outcome for t in assembler.open_transfers() if t.d_request == d] == [Outcome.ABORTED]
-        assert assembler.held_for_ended() == {D_ENGINE: Held(1, 4, ms(25))}
+        (held,) = [t for t in assembler.open_transfers() if t.d_request == d]
+        assert (held.outcome, held.d_holds, held.num_blocks) == (Outcome.ABORTED, True, 4)
+        assert held.closed_ns == ms(25)
         assert assembler.closed_by_outcome.keys() == {Outcome.DELIVERED}
         assert assembler.closed_by_outcome[Outcome.DELIVERED] > 300
         assembler.feed(D_SCHEDULER, ev.ReceiveFinished(ms(4_000_000), d))
         assembler.close_ended(ms(4_050_000), ms(4_049_000))
         assert assembler.closed_by_outcome[Outcome.ABORTED] == 1
-        assert assembler.held_for_ended() == {}
+        assert not any(t.d_holds for t in assembler.open_transfers())
 
     def test_what_d_no_longer_says_to_hold_is_held_no_longer(self):
         d = "cmpl-r-bbbbbbbb"
@@ -748,8 +773,8 @@ class TestClosing:
         for second in range(31, 500, 10):
             assembler.close_ended(ms(second * 1000), ms(second * 1000 - 20))
             assembler.feed(*waiting)
-        assert [t.d_request for t in assembler.open_transfers()] == ["cmpl-r-bbbbbbbb"]
-        assert assembler.held_for_ended() == {}, "its request has not ended"
+        (t,) = assembler.open_transfers()
+        assert (t.d_request, t.d_holds) == ("cmpl-r-bbbbbbbb", False), "its request has not ended"
 
     def test_a_lost_transfer_of_one_observed_side_closes(self):
         only_p = (P_SCHEDULER, P_WORKER)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.diagnosis.catalogue import CATALOGUE, About
 from pushscope.telemetry.diagnosis.model import Severity
-from pushscope.telemetry.group import Held
 
 from .failures import (
     D2,
@@ -98,8 +97,9 @@ class TestReports:
 
     def test_vllm_46283_an_aborted_request_keeps_its_blocks(self):
         said = registers(blocks=211) + aborted(3 * S)
-        assert assembled(said).held_for_ended() == {D_ENGINE: Held(1, 211, ms(3 * S))}
-        assert assembled(registers() + delivered()).held_for_ended() == {}
+        (t,) = assembled(said).open_transfers()
+        assert (t.d_engine, t.d_holds, t.num_blocks, t.closed_ns) == (D_ENGINE, True, 211, ms(3 * S))
+        assert not any(t.d_holds for t in assembled(registers() + delivered()).open_transfers())
 
     def test_vllm_50754_one_write_cannot_be_posted(self):
         said = registers(ranks=(2, 1), by=TP2[0]) + heard(13, by=TP2[1])

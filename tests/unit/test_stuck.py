@@ -9,10 +9,13 @@ from pushscope.telemetry.diagnosis.model import Severity
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.stuck import (
     LOSS_HEALS_NS,
+    Alike,
+    Row,
     Verdict,
     causes,
     change_json,
     changes,
+    folded,
     rows_of,
     stuck_in,
     stuck_json,
@@ -170,3 +173,23 @@ def test_what_an_engines_diagnosis_counts_among_its_victims_is_not_listed_again(
     assert causes([engine, victim, milder, wrong_data, other]) == [engine, wrong_data, other]
     warned = msgspec.structs.replace(engine, severity=Severity.WARNING)
     assert causes([warned, victim, milder]) == [warned, victim]
+
+
+def test_many_rows_of_one_cause_between_the_same_engines_are_one() -> None:
+    """As when a D dies: hundreds of prefills that nobody claims."""
+    snapshot = samples.unclaimed(40)
+    found = stuck_in(snapshot)
+    (group,) = folded(found.rows)
+    assert isinstance(group, Alike)
+    assert group.rows == found.rows
+    assert (group.num_blocks, group.num_tokens) == (40 * 7, 40 * 200)
+    document = msgspec.json.decode(stuck_json(found, snapshot))
+    assert len(document["diagnoses"]) == 40, "a program gets them all"
+
+
+def test_a_few_of_them_and_others_are_listed_one_by_one() -> None:
+    few = stuck_in(samples.unclaimed(5)).rows
+    assert folded(few) == few
+    many = stuck_in(samples.unclaimed(6)).rows
+    other = stuck_in(samples.stuck(), Severity.ERROR).rows
+    assert [type(each) for each in folded((*other, *many))] == [Row, Row, Alike]

@@ -91,10 +91,22 @@ def test_a_remedy_is_said_once():
 
 
 def test_a_long_list_ends_in_a_number():
-    many = tuple(samples.diagnosis("waiting", Severity.ERROR, f"cmpl-{i}") for i in range(80))
+    many = tuple(
+        samples.diagnosis("peer_unreachable", Severity.ERROR, f"engine-{i}", attempt=0) for i in range(80)
+    )
     assert printed(samples.stuck(diagnoses=many))[-2:] == [
         "… and 30 more",
         "80 errors · 11 in flight, 4 waiting · rings in /dev/shm/pushscope-1000",
+    ]
+
+
+def test_many_of_one_cause_are_one_entry_with_their_number_size_and_oldest():
+    assert printed(samples.unclaimed(40)) == [
+        "warning  prefill_unclaimed  40 requests  P1 -> ?  since 1m00s",
+        f"         40 requests, 280 blocks (8,000 tokens) in all. The oldest is {samples.request(100)}:",
+        "         P has held 7 blocks (200 tokens) for a while, and no decode has claimed them.",
+        "         -> Abort the decode leg: end the client's connection.",
+        "40 warnings · 11 in flight, 4 waiting · rings in /dev/shm/pushscope-1000",
     ]
 
 

@@ -176,6 +176,48 @@ def test_a_lost_request_says_who_is_gone(tmp_path):
     assert "  error   P is gone" in out
 
 
+def test_what_its_engines_did_meanwhile_is_told_and_marked(tmp_path):
+    said = [
+        *delivered("cmpl-mine", 1000),
+        (D_WORKER, ev.HandshakeQueued(ms(1010.2), P_ENGINE, "10.0.0.7", 5600)),
+        (D_WORKER, ev.HandshakeStarted(ms(1010.3), P_ENGINE)),
+        (D_WORKER, ev.HandshakeEnded(ms(1010.9), P_ENGINE, ms(1010.3), 1)),
+        (P_WORKER, ev.HandshakeEnded(ms(1023.1), D_ENGINE, ms(1022), error_type="Again", error="Again()")),
+        (P_WORKER, ev.WriterException(ms(1024), "_drain", "", 2, "ValueError()")),
+        # of others, and of other times
+        (D_WORKER, ev.HandshakeStarted(ms(1010.4), "engine-other")),
+        (P_WORKER, ev.HandshakeEnded(ms(500), D_ENGINE, ms(400), 1)),
+        (P_WORKER, ev.WriterException(ms(1100), "_drain", "", 0, "ValueError()")),
+    ]
+    path = record(tmp_path / "m.psr", said)
+    out = run("why", "mine", "--replay", str(path)).stdout.splitlines()
+    assert [line.partition("engine: ")[2] for line in out if "engine: " in line] == [
+        "a handshake with P at 10.0.0.7:5600 is queued",
+        "the handshake with P begins",
+        "the handshake with P is done, 1 of its ranks are known",
+        "the handshake with D failed: Again()",
+        "the writer thread failed in _drain: ValueError(), and 2 notifications of its batch are lost",
+    ]
+    account = json.loads(run("why", "mine", "--json", "--replay", str(path)).stdout)
+    kinds = [h["kind"] for h in account["attempts"][0]["happened"] if h["of_engine"]]
+    assert kinds == [
+        "HandshakeQueued",
+        "HandshakeStarted",
+        "HandshakeEnded",
+        "HandshakeEnded",
+        "WriterException",
+    ]
+
+
+def test_a_request_that_hangs_hears_of_its_engines_until_now(tmp_path):
+    said = [*stuck("cmpl-hangs", 100), (P_WORKER, ev.EngineDown(ms(9000)))]
+    said.append((P_WORKER, ev.WriterException(ms(200), "_push", "cmpl-hangs-aaaaaaaa", 0, "ValueError()")))
+    out = run("why", "hangs", "--replay", str(record(tmp_path / "h.psr", said))).stdout
+    assert out.splitlines()[-1].endswith("engine: shuts down")
+    assert "gave it up, _push raised ValueError()" in out
+    assert "engine: the writer" not in out, "what it raised over this request is the request's"
+
+
 def test_one_side_alone_says_so(tmp_path):
     of_p = record(
         tmp_path / "p.psr",

@@ -11,7 +11,7 @@ import pytest
 from pushscope.telemetry.diagnosis.model import Severity
 from tests.vllm.fake.layout import Layout
 from tests.vllm.fake.lookout import Lookout, watched
-from tests.vllm.fake.scenarios import D1, P1, SCENARIOS, crowded, failing, registration_first
+from tests.vllm.fake.scenarios import D1, D2, P1, P2, SCENARIOS, crowded, failing, registration_first
 from tests.vllm.fake.world import World
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]  # vLLM's and torch's own
@@ -132,6 +132,38 @@ def _(w: World) -> None:
     w.decode("cmpl-b-0-22222222", 100, of=P1)
     w.settle(3)
     w.prefill(P1, 100)
+    w.settle(4)
+
+
+@fault("a retry's decode leg comes when its blocks went elsewhere", "retry_met_older_registration")
+def _(w: World) -> None:
+    w.decode(D1, 100, of=P1)
+    w.settle(4)
+    w.engines["D"].abort(D1)
+    w.settle(2)
+    w.prefill(P2, 100)  # pairs with the registration of the first try
+    w.settle()
+    w.pass_time(3)
+    w.decode(D2, 100, of=P2, remote_request_id=GUESSED)
+    w.settle(4)
+
+
+@fault("D comes late, and can't name P's request", "lease_over_before_decode")
+def _(w: World) -> None:
+    w.prefill(P1, 100)
+    w.settle()
+    w.pass_time(31, turns=3)
+    w.decode(D1, 100, of=P1, remote_request_id=GUESSED)
+    w.settle(4)
+
+
+@fault("D comes when P's request is long closed, and can't name it", "lease_over_before_decode")
+def _(w: World) -> None:
+    w.prefill(P1, 100)
+    w.settle()
+    for _ in range(8):
+        w.pass_time(10, turns=3)
+    w.decode(D1, 100, of=P1, remote_request_id=GUESSED)
     w.settle(4)
 
 
