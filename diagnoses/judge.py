@@ -31,7 +31,8 @@ def differs(each: Reproduction, committed: Mapping[tuple[Level, str], Reproducti
     if told is None:
         yield f"{what}: expected it in the committed table, found it isn't there: run `make table`"
     elif (told.row, told.code, told.input) != (each.row, each.code, each.input):
-        yield f"{what}: the committed table says {told.row} {told.code}, this run {each.row} {each.code}"
+        before, now = (f"{one.row or 'no row'} {one.code}" for one in (told, each))
+        yield f"{what}: the committed table says {before}, this run {now}"
 
 
 def incomplete(reproductions: Collection[Reproduction]) -> Iterator[str]:

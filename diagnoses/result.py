@@ -44,6 +44,20 @@ class Reproduction(Named, frozen=True, kw_only=True):
         return self.level, self.how
 
 
+_LEVELS = {"tests/unit": Level.EVENTS, "tests/vllm/fake": Level.CLASSES}
+_NAMED = Named.__struct_fields__
+
+
+def reproduction(
+    named: Named, test: str, how: str, *, row: str | None = None, number: int = 0
+) -> Reproduction:
+    """What a test made; its folder says on which level. ``row``: of a code that stands for several."""
+    fields = {name: getattr(named, name) for name in _NAMED}
+    level = _LEVELS[test.rpartition("/")[0]]
+    row = row_of(named.code) if row is None else row
+    return Reproduction(row=row, level=level, how=how, input=number, test=test, **fields)
+
+
 class Run(msgspec.Struct, frozen=True):
     """What one run of the tests reproduced, or several on one machine: event lists and vLLM's classes.
 
@@ -60,9 +74,8 @@ class Run(msgspec.Struct, frozen=True):
 
 def on_engines() -> Iterator[Reproduction]:
     """The committed run of `make faults`."""
-    shared = Named.__struct_fields__
     for row in read_faults().rows:
-        fields = {name: getattr(row, name) for name in shared}
+        fields = {name: getattr(row, name) for name in _NAMED}
         yield Reproduction(row=row_of(row.code), level=Level.ENGINES, how=row.fault, **fields)
 
 

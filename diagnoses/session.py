@@ -23,8 +23,8 @@ class Session:
     def note(self, each: Reproduction) -> list[str]:
         """Keep it; what is wrong with it."""
         self.noted.append(each)
-        against = {} if self.writes else {told.key: told for told in self._committed}
-        return [*wrong_with(each), *([] if self.writes else differs(each, against))]
+        committed = {told.key: told for told in self._committed}
+        return [*wrong_with(each), *(() if self.writes else differs(each, committed))]
 
     def missing(self, whole: Container[str]) -> list[str]:
         """What the committed table has of the test files that ran as a whole, and none of them reproduced."""
@@ -42,5 +42,5 @@ class Session:
         yield from lines_of(run.all(), self.noted)
         if self.writes:
             result.write(run, page_of(run))
-            yield f"written to {result.PAGE.relative_to(result.FOLDER.parents[1])}"
+            yield f"written to {result.PAGE}"
             yield from incomplete(run.all())

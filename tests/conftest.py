@@ -1,19 +1,19 @@
 """What every test may use: a tmpfs, and the table of what is reproduced and diagnosed."""
 
+from __future__ import annotations
+
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from diagnoses.result import Level, Reproduction, row_of
-from diagnoses.session import Session
-from faults.result import Named
+
+if TYPE_CHECKING:  # what is only run on some release of vLLM does without the lab and its packages
+    from diagnoses.session import Session
+    from faults.result import Named
 
 ROOT = Path(__file__).parents[1]
-SESSION = pytest.StashKey[Session]()
-NARROWED = pytest.StashKey[set[str]]()
-"""Test files of which not all is run, or something failed."""
-LEVELS = {"tests/unit": Level.EVENTS, "tests/vllm/fake": Level.CLASSES}
 
 
 @pytest.fixture
@@ -36,6 +36,12 @@ def tmpfs(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 # -- the table of what is diagnosed -----------------------------------------------------------------------
 
 Reproduced = Callable[..., None]
+SESSION: pytest.StashKey[Session] = pytest.StashKey()
+"""Made when the first test reproduces something."""
+NARROWED = pytest.StashKey[set[str]]()
+"""Test files of which not all was run, or not all passed."""
+WHOLE = pytest.StashKey[set[str]]()
+"""The others."""
 
 
 @pytest.fixture
@@ -43,23 +49,18 @@ def reproduced(request: pytest.FixtureRequest) -> Reproduced:
     """To be told of a failure mode that was made, and what it was named: ``reproduced(named, "the write hangs")``.
 
     Fails if that is not what the catalogue says of the row, if it took too long, or if the committed table says
-    another thing. ``row``: of a code that stands for several.
+    another thing. ``row``: of a code that stands for several. ``number``: of the small input that it is.
     """
-    test = request.path.relative_to(ROOT)
-    level = LEVELS[str(test.parent)]
+    from diagnoses.result import reproduction
+    from diagnoses.session import Session
+
+    config = request.config
+    if SESSION not in config.stash:
+        config.stash[SESSION] = Session(writes=config.getoption("--write-table"))
+    test = str(request.path.relative_to(ROOT))
 
     def note(named: Named, how: str, *, row: str | None = None, number: int = 0) -> None:
-        fields = {name: getattr(named, name) for name in Named.__struct_fields__}
-        wrong = request.config.stash[SESSION].note(
-            Reproduction(
-                row=row_of(named.code) if row is None else row,
-                level=level,
-                how=how,
-                input=number,
-                test=str(test),
-                **fields,
-            )
-        )
+        wrong = config.stash[SESSION].note(reproduction(named, test, how, row=row, number=number))
         assert not wrong, wrong
 
     return note
@@ -72,7 +73,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[SESSION] = Session(writes=config.getoption("--write-table"))
     config.stash[NARROWED] = {arg.partition("::")[0] for arg in config.args if "::" in arg}
 
 
@@ -82,7 +82,7 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> object:
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield
     if not report.passed:
         item.config.stash[NARROWED].add(_file(item))
@@ -90,28 +90,22 @@ def pytest_runtest_makereport(item: pytest.Item) -> object:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if session.config.stash[SESSION].missing(_whole(session.config, session.items)) and exitstatus == 0:
+    stash = session.config.stash
+    stash[WHOLE] = {_file(item) for item in session.items} - stash[NARROWED]
+    if SESSION in stash and stash[SESSION].missing(stash[WHOLE]) and exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-    session.config.stash[WHOLE] = _whole(session.config, session.items)
-
-
-WHOLE = pytest.StashKey[set[str]]()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    session, whole = config.stash[SESSION], config.stash.get(WHOLE, set())
-    if session.noted:
-        terminalreporter.section("what is diagnosed: seconds until named")
-        for line in session.finish(whole):
-            terminalreporter.write_line(line)
+    if SESSION not in config.stash:
+        return
+    session, whole = config.stash[SESSION], config.stash[WHOLE]
+    terminalreporter.section("what is diagnosed: seconds until named")
+    for line in session.finish(whole):
+        terminalreporter.write_line(line)
     for line in session.missing(whole):
         terminalreporter.write_line(line, red=True)
 
 
-def _whole(config: pytest.Config, items: list[pytest.Item]) -> set[str]:
-    """The test files of which everything ran and passed."""
-    return {_file(item) for item in items} - config.stash[NARROWED]
-
-
 def _file(item: pytest.Item) -> str:
-    return str(item.path.relative_to(ROOT))
+    return str(item.path.relative_to(ROOT)) if item.path.is_relative_to(ROOT) else str(item.path)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from faults.result import WITHIN_S, Named, Wait
@@ -83,6 +83,8 @@ class Lookout:
     began_ns: int
     first: dict[str, First] = field(default_factory=dict)
     """By code."""
+    often: bool = True
+    """Whether a world that lets time pass has a turn, and a look, every 250 ms of it."""
 
     def begins(self) -> None:
         """What is to be named begins only now; nothing was named before."""
@@ -171,25 +173,37 @@ def pieces(seconds: float) -> Iterator[float]:
 
 @contextlib.contextmanager
 def watched(
-    folder: Path, p: Layout | None = None, d: Layout | None = None, mode: str = "Push", **how: Any
+    folder: Path,
+    p: Layout | None = None,
+    d: Layout | None = None,
+    mode: str = "Push",
+    *,
+    beside: Mapping[str, Sequence[str]] | None = None,
+    observed: str = "PD",
 ) -> Iterator[tuple[World, Lookout]]:
-    """A world with a P and a D, of whose rings somebody looks at after every turn, and turns are frequent."""
-    with World(folder / "rings", instrumented=True, mode=mode, **how) as world:
-        world.engine("P", p or Layout())
-        world.engine("D", d or Layout())
+    """A world with a P and a D, at whose rings somebody looks after every turn.
+
+    ``observed``: the names of the engines that have rings.
+    """
+    with World(folder / "rings", instrumented=True, mode=mode, beside=beside) as world:
+        for name, layout in (("P", p), ("D", d)):
+            world.instrumented = name in observed
+            world.engine(name, layout or Layout())
         source = WorldSource(world)
         lookout = Lookout(world, source, Watcher(source), world.clock.ns)
-        turn = world.turn
+        turn, pass_at_once = world.turn, world.pass_time
 
         def turn_and_look(*args: object, **kwargs: object) -> None:
             turn(*args, **kwargs)  # type: ignore[arg-type]
             lookout.look()
 
         def pass_time(seconds: float, turns: int = 1) -> None:
+            if not lookout.often:
+                return pass_at_once(seconds, turns)
             for piece in pieces(seconds):
                 world.clock.advance(piece)
                 world.turn()
-            world.settle(turns - 1)
+            return world.settle(turns - 1)
 
         world.turn, world.pass_time = turn_and_look, pass_time  # type: ignore[method-assign]
         with contextlib.closing(source):
