@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from pushscope.telemetry import events as ev
 
 from .engine_failures import growing, late_by, rejected
@@ -30,10 +32,11 @@ from .failures import (
     registers,
 )
 from .named_after import Course
-from .scenario import D_ENGINE, D_SCHEDULER, D_WORKER, P_ENGINE, P_WORKER, Said, ms
+from .scenario import D_ENGINE, D_SCHEDULER, D_WORKER, ORIGINS, P_ENGINE, P_WORKER, Said, ms
 
 U_P, U_D = "chatcmpl-U-aaaaaaaa", "chatcmpl-U-bbbbbbbb"
 D_ALONE = D_TP2[2:]
+PULLING = tuple(msgspec.structs.replace(o, mode="pull") for o in ORIGINS)
 
 
 def queued_past_the_lease() -> Said:
@@ -119,6 +122,6 @@ SMALL_INPUTS: dict[int, Course] = {
         MET + fails(60, "push_handshake_failed", "AssertionError()"),
         origins=other_hosts(d="host", block_size=(32, 16)),
     ),
-    17: Course("telemetry_missing", no_telemetry()),
+    17: Course("telemetry_missing", no_telemetry(), origins=PULLING),
 }
 """All but one, which no event tells."""

@@ -381,7 +381,7 @@ def ids(n: int) -> tuple[str, str]:
 SMALL_BLOCKS = Layout(block_size=1, num_blocks=3000, max_tokens_a_step=4096)
 
 
-@fault("12,000 descriptors take 0.5 s to post", "many_descriptors", p=SMALL_BLOCKS, d=SMALL_BLOCKS)
+@fault("10,400 descriptors take 0.5 s to post", "many_descriptors", p=SMALL_BLOCKS, d=SMALL_BLOCKS)
 def _(w: World) -> None:
     posting_takes(w, 0.5)
     w.decode(D1, 2600, of=P1)
