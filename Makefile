@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit engines matrix bench faults snapshots pictures versions clean
+.PHONY: help install demo test check unit engines matrix bench faults table snapshots pictures versions clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -24,7 +24,7 @@ check: $(READY) ## Lint, format and strict types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p pushscope.connector -p pushscope.telemetry -p pushscope.tui -p pushscope.lab
-	MYPYPATH=.layout:. $(BIN)/mypy -p bench -p upstream -p versions -p faults
+	MYPYPATH=.layout:. $(BIN)/mypy -p bench -p upstream -p versions -p faults -p diagnoses
 
 unit: $(READY) ## Tests that need neither vLLM nor NIXL
 	$(BIN)/python -m pytest tests/unit
@@ -40,6 +40,9 @@ bench: $(READY) ## Benchmarks against the budgets, as ratios in one run
 
 faults: $(READY) ## Every fault of the lab on real engines: when it is named, and when it has cleared (half an hour)
 	$(BIN)/python -m faults
+
+table: $(READY) ## What every failure mode is diagnosed as, and how soon: made by the tests, written to the docs (five minutes)
+	$(BIN)/python -m pytest tests/unit/test_diagnosis_seconds.py tests/vllm/fake -k diagnosis --write-table
 
 snapshots: $(READY) ## Draw the pictures anew that the screens are tested against
 	$(BIN)/python -m pytest tests/unit -k tui --snapshot-update

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from faults.result import WITHIN_LEASE_S, WITHIN_S, Result, Row
+from collections.abc import Iterable
+
+from faults.result import WITHIN_LEASE_S, WITHIN_S, Named, Result, Row
 from pushscope.lab.faults.table import FAULTS
 from pushscope.telemetry.diagnosis.catalogue import CATALOGUE
 
@@ -34,41 +36,55 @@ def page_of(result: Result) -> str:
         within_lease=WITHIN_LEASE_S,
         machine=result.machine.line(),
     )
-    lines = [_line(_COLUMNS), _line(["---"] * len(_COLUMNS)), *(_line(_cells(row)) for row in result.rows)]
     said = [f"* `{row.fault}`: {row.sentence}" for row in result.rows if row.sentence]
     undone = [f"* `{row.fault}`: {FAULTS[row.fault].undone}" for row in result.rows]
-    sections = [head + "\n" + "\n".join(lines), "## What it said\n\n" + "\n".join(said)]
+    sections = [
+        head + "\n" + table(_COLUMNS, map(_cells, result.rows)),
+        "## What it said\n\n" + "\n".join(said),
+    ]
     sections.append("## How each is undone\n\n" + "\n".join(undone))
     return "\n\n".join(sections) + "\n"
 
 
 def _cells(row: Row) -> list[str]:
     fault = FAULTS[row.fault]
-    named = (
-        f"`{row.code}`"
-        if row.named_s is not None
-        else f"NOT `{row.code}`" + (f": {row.error}" if row.error else "")
-    )
     return [
         " ".join(CATALOGUE[row.code].rows) or "–",
         f"`{row.fault}`",
         fault.what,
-        named,
-        _after(row),
+        name_of(row, row.error),
+        after(row),
         "never" if row.cleared_s is None else f"{row.cleared_s:.1f}",
         " ".join(f"`{code}`" for code in sorted(row.besides)),
     ]
 
 
-def _after(row: Row) -> str:
+def name_of(named: Named, error: str = "") -> str:
+    """The cause; if it was not named, that and why."""
+    if named.named_s is not None:
+        return f"`{named.code}`"
+    return f"NOT `{named.code}`" + (f": {error}" if error else "")
+
+
+def after(named: Named) -> str:
     """When it was named, in words."""
-    if row.named_s is None:
+    if named.named_s is None:
         return ""
-    if not row.lease:
-        return f"{row.named_s:.1f}"
-    order = "after" if row.named_s >= 0 else "before"
-    return f"{abs(row.named_s):.1f} {order} {'half of ' if row.lease == 'half' else ''}the lease was over"
+    if not named.lease:
+        return f"{named.named_s:.1f}"
+    order = "after" if named.named_s >= 0 else "before"
+    return f"{abs(named.named_s):.1f} {order} {_OVER[named.lease]}"
 
 
-def _line(cells: list[str] | tuple[str, ...]) -> str:
-    return "| " + " | ".join(cells) + " |"
+_OVER = {
+    "half": "half of the lease was over",
+    "whole": "the lease was over",
+    "pile": "it was a pile",
+}
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table in Markdown."""
+    columns = list(columns)
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from bench.machine import Machine
@@ -18,19 +19,38 @@ WITHIN_LEASE_S = 3.0
 """Or so soon after the lease's end, if one must run out first."""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault. Times are seconds; None: it did not happen."""
+Wait = Lease | Literal["pile"]
+"""What must have run out before a cause can be known: P's lease, half of it, or the time after which what nobody
+waits for is called a pile."""
 
-    fault: str
+
+class Named(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether and when a cause was named. Times are seconds; None: it did not happen."""
+
     code: str
-    lease: Lease
-    """Times are from the moment that the lease, or its half, was over."""
+    """The cause that it must be named with."""
+    lease: Wait = ""
+    """Times are from the moment that this had run out."""
     named_s: float | None
-    """Less than none: it was named before the lease was over."""
+    """Less than none: it was named before that."""
     severity: str = ""
     sentence: str = ""
     besides: tuple[str, ...] = ()
     """What else was named by then: causes of severity error, and of any if it was not named as it must be."""
+
+    @property
+    def limit_s(self) -> float:
+        return WITHIN_LEASE_S if self.lease else WITHIN_S
+
+    @property
+    def in_time(self) -> bool:
+        return self.named_s is not None and self.named_s <= self.limit_s
+
+
+class Row(Named, frozen=True, kw_only=True):
+    """One fault of the lab, made and undone."""
+
+    fault: str
     cleared_s: float | None = None
     """From the end of the undoing until nothing of severity error was named."""
     error: str = ""
@@ -39,8 +59,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def held(self) -> bool:
         """Whether it was named in time, and was gone when it was undone."""
-        limit_s = WITHIN_LEASE_S if self.lease else WITHIN_S
-        return self.named_s is not None and self.named_s <= limit_s and self.cleared_s is not None
+        return self.in_time and self.cleared_s is not None
 
 
 class Result(msgspec.Struct, frozen=True):

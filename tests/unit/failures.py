@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import msgspec
+from faults.result import Wait
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.watch import Watcher
 
+from .named_after import Course, at_their_places
 from .scenario import (
     D_ENGINE,
     D_SCHEDULER,
@@ -45,13 +47,16 @@ def diagnosed(
     usual: int = 0,
 ) -> tuple[Diagnosis, ...]:
     """What a watcher of all this says of transfers at ``at_s``; ``origins``: the engines as they are to be."""
-    places = {(o.engine_id, o.connector_role, o.pp_rank, o.tp_rank): o for o in origins}
-    said = [(places[o.engine_id, o.connector_role, o.pp_rank, o.tp_rank], e) for o, e in said]
-    before = [each for n in range(usual) for each in delivered(f"usual-{n}", -60_000)]
+    said, before = at_their_places(said, origins), as_usual(usual)
     readings = [reading(before, -30_000), reading(said, at_s * 1000, origins, gone=gone)]
     watcher = Watcher(ListSource(readings if usual else readings[1:]))
     watcher.run_to_end()
     return tuple(d for d in watcher.snapshot().diagnoses if d.attempt)
+
+
+def as_usual(count: int) -> Said:
+    """So many transfers were delivered a minute before, each in some milliseconds."""
+    return [each for n in range(count) for each in delivered(f"usual-{n}", -60_000)]
 
 
 # -- pieces -------------------------------------------------------------------------------------------
@@ -216,6 +221,15 @@ class Failure:
     """So many transfers were delivered before, each in some milliseconds."""
     after: tuple[str, ...] = field(default=())
     """The causes that are told before it."""
+    begins_s: float | None = None
+    """When it begins; None: with the last thing that happens."""
+    lease: Wait = ""
+    """What must have run out before it can be known."""
+
+    def course(self, code: str) -> Course:
+        """As it goes on, to be named ``code``."""
+        said = as_usual(self.usual) + self.said
+        return Course(code, said, self.begins_s, self.lease, self.origins, self.gone)
 
 
 def _mismatch(received: str) -> str:
@@ -342,6 +356,8 @@ FAILURES: dict[str, Failure] = {
             *posts(10 * S + 6),
             *received(10 * S + 20),
         ],
+        begins_s=0.025,
+        lease="whole",
     ),
     "lease_over_before_decode": Failure(
         prefills() + expires(30 * S + 20) + registers(42 * S, named=P),
@@ -420,6 +436,7 @@ FAILURES: dict[str, Failure] = {
         16,
         "P has held 4 blocks (100 tokens) for 16 s, and no decode has claimed them",
         [*prefills(), (D_SCHEDULER, ev.RequestArrived(ms(30), D, "decode", P_ENGINE, P))],  # queued at D
+        lease="half",
     ),
     "heartbeats_keep_failed_push": Failure(
         [
@@ -443,6 +460,7 @@ FAILURES: dict[str, Failure] = {
         16,
         "for 16 s, choice 1 of a request with n > 1, and no decode has claimed them",
         prefills(),
+        lease="half",
     ),
     "expired_lease_not_reaped": Failure(
         prefills() + stepping(50),
@@ -451,12 +469,14 @@ FAILURES: dict[str, Failure] = {
         prefills() + stepping(30),  # it has not stepped since
         near_s=50,
         after=("prefill_unclaimed",),
+        begins_s=30.02,
     ),
     "finished_write_held_until_lease": Failure(
         MET + posts() + done(60) + received(70) + expires(30 * S + 20),
         31,
         "Every WRITE was done, the last 30 s before P's lease ended",
         MET + posts() + done(60) + received(70) + [(P_SCHEDULER, ev.SendFinished(ms(80), P))],
+        lease="whole",
     ),
     "partial_post_untracked": Failure(
         registers(worker=D2[0])
@@ -494,6 +514,8 @@ FAILURES: dict[str, Failure] = {
             *expires(30 * S + 20),
             *done(33 * S),
         ],
+        begins_s=0.028,
+        lease="whole",
     ),
     "write_after_lease": Failure(
         [
@@ -543,6 +565,8 @@ FAILURES: dict[str, Failure] = {
         33,
         "P's lease ended and it let the blocks go; D's tp0 was still reading 1 s after that",
         pull(*READ, *done(20 * S, by=D_WORKER, request=D), *expires(31 * S)),
+        begins_s=0.053,
+        lease="whole",
     ),
     "failed_receive_served": Failure(
         pull(
@@ -579,6 +603,7 @@ FAILURES: dict[str, Failure] = {
             (D_WORKER, ev.ReceiveFailed(ms(61), D)),
             (D_SCHEDULER, ev.RequestEnded(ms(62), D, "finished_error")),
         ),
+        begins_s=0.061,
     ),
     "ranks_paired_differently": Failure(
         registers(ranks=(2, 1), by=TP2[0])
@@ -688,6 +713,7 @@ FAILURES: dict[str, Failure] = {
         2,
         "112,000 descriptors of 0 B took 675 ms to build and post",
         delivered(),
+        begins_s=0.025,
     ),
     "cold_handshake": Failure(
         [*MET, (P_WORKER, ev.TransferDeferred(ms(24), P, D_ENGINE))],
@@ -715,6 +741,7 @@ FAILURES: dict[str, Failure] = {
         10,
         "went by in the stage rendezvous, where P waited for D",
         delivered(),
+        begins_s=0.02,
     ),
     "slow_link": Failure(
         MET
@@ -730,6 +757,7 @@ FAILURES: dict[str, Failure] = {
         "The blocks took 8 s on the wire",
         delivered(),
         usual=30,
+        begins_s=0.028,
     ),
     "engine_gone": Failure(
         MET + posts(),

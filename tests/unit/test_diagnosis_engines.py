@@ -13,6 +13,36 @@ from pushscope.telemetry.diagnosis.thresholds import DEFAULT, Thresholds
 from pushscope.telemetry.source import Reading, RingState
 from pushscope.telemetry.watch import Watcher
 
+from .engine_failures import (
+    BLOCKS,
+    BROKEN,
+    D2_SCHEDULER,
+    D2_WORKER,
+    DEAD,
+    HASHES,
+    HERE,
+    KNOWN,
+    MIB,
+    RESTARTED,
+    TIMED_OUT,
+    WRONG,
+    Origins,
+    S,
+    again,
+    at,
+    died,
+    ended,
+    growing,
+    handshake,
+    late_by,
+    matched,
+    refused,
+    rejected,
+    sizes,
+    slow_at,
+    unclaimed,
+    waiting,
+)
 from .scenario import (
     D_ENGINE,
     D_SCHEDULER,
@@ -30,20 +60,6 @@ from .scenario import (
     reading,
     until,
 )
-
-S = 1000.0
-Origins = tuple[ev.Origin, ...]
-
-
-def at(o: ev.Origin, **changes: object) -> ev.Origin:
-    return msgspec.structs.replace(o, **changes)
-
-
-def again(o: ev.Origin, t: float, **changes: object) -> ev.Origin:
-    """The instance that has the place of another since ``t``."""
-    agent = f"{o.nixl_agent}-{t}" if o.nixl_agent else ""
-    begun = {"instance": f"{o.instance}-{t}", "anchor_monotonic_ns": ms(t), "nixl_agent": agent, "pid": 300}
-    return at(o, **(begun | changes))
 
 
 def diagnosed(
@@ -90,37 +106,7 @@ def one(found: tuple[Diagnosis, ...], code: str) -> Diagnosis:
     return found[0]
 
 
-def waiting(base: str = "cmpl-w", t: float = 0.0) -> Said:
-    """D has registered, P has the registration and no prefill."""
-    return [x for x in until(delivered(base, t), ev.BlocksStaged) if x[0] is not P_SCHEDULER]
-
-
-def unclaimed(base: str = "cmpl-u", t: float = 0.0) -> Said:
-    """P has finished a prefill, nobody registers."""
-    return [
-        x for x in only(delivered(base, t), P_SCHEDULER, P_WORKER) if x[1].t < ms(t + 23) and _is_p_s(x[1])
-    ]
-
-
-def _is_p_s(event: ev.Event) -> bool:
-    return not isinstance(event, ev.RegistrationDrained)
-
-
-def sizes(o: ev.Origin, until_s: int, **tables: int) -> Said:
-    """A table's size, said once a second."""
-    return [(o, ev.Tables(ms(n * S), **tables)) for n in range(until_s + 1)]
-
-
 # -- A8 -----------------------------------------------------------------------------------------------
-
-BROKEN = (
-    P_WORKER,
-    ev.WriterException(ms(100), "_do_start_push_kv", "cmpl-w-aaaaaaaa", 0, "KeyError('a bug')"),
-)
-
-
-def matched() -> Said:
-    return until(delivered("cmpl-w"), ev.DescriptorsStarted)
 
 
 def test_a_writer_exception_names_the_request_that_hangs_on_it():
@@ -167,11 +153,6 @@ def test_without_a_victim_it_is_a_warning_that_ends():
 
 # -- A14 ----------------------------------------------------------------------------------------------
 
-DEAD = (P_SCHEDULER, ev.ListenerDead(ms(1000), "KeyError((0, 7))"))
-HERE = at(P_SCHEDULER, side_channel="10.0.0.1:5600")
-D2_WORKER = at(D_WORKER, engine_id="engine-d2", instance="engine-d2-worker", nixl_agent="agent-d2", pid=201)
-D2_SCHEDULER = at(D_SCHEDULER, engine_id="engine-d2", instance="engine-d2-scheduler", pid=201)
-
 
 def test_a_dead_listener():
     d = one(diagnosed([*delivered(), DEAD], 3 * S, (HERE, *ORIGINS[1:])), "handshake_listener_dead")
@@ -203,22 +184,6 @@ def test_a_listener_of_an_engine_that_was_restarted_or_is_gone_is_no_news():
 
 
 # -- A16 ----------------------------------------------------------------------------------------------
-
-
-def handshake(
-    peer: str, queued: float, started: float | None = None, ended: float | None = None, error=""
-) -> Said:
-    said: Said = [(D_WORKER, ev.HandshakeQueued(ms(queued), peer, f"host-of-{peer}", 5600))]
-    if started is not None:
-        said.append((D_WORKER, ev.HandshakeStarted(ms(started), peer)))
-    if ended is not None:
-        kind = error.partition("(")[0]
-        ranks = 0 if error else 1
-        said.append((D_WORKER, ev.HandshakeEnded(ms(ended), peer, ms(started or 0), ranks, 0.0, kind, error)))
-    return said
-
-
-TIMED_OUT = "Again('Resource temporarily unavailable')"
 
 
 def test_a_handshake_that_waits_behind_an_unreachable_peer():
@@ -267,9 +232,6 @@ def test_a_short_wait_or_one_behind_a_peer_that_answers():
 
 
 # -- A17 ----------------------------------------------------------------------------------------------
-
-KNOWN = (D_WORKER, ev.PeerRank(ms(5), P_ENGINE, 0, 0, P_WORKER.nixl_agent))
-RESTARTED = (*ORIGINS, again(P_SCHEDULER, 10 * S), again(P_WORKER, 10 * S))
 
 
 def test_a_peer_restarted_under_its_old_id():
@@ -335,10 +297,6 @@ def test_one_refused_heartbeat_is_too_little_and_one_that_goes_ends_it():
 
 
 # -- B1 -----------------------------------------------------------------------------------------------
-
-
-def ended(base: str, t: float) -> Said:
-    return [(D_SCHEDULER, ev.RequestEnded(ms(t), f"{base}-bbbbbbbb", "finished_aborted"))]
 
 
 def test_aborted_requests_hold_blocks():
@@ -410,22 +368,6 @@ def test_an_abort_just_now_and_one_of_a_request_that_still_queues():
 
 
 # -- B5 -----------------------------------------------------------------------------------------------
-
-
-def rejected(count: int) -> Said:
-    said: Said = []
-    for n in range(count):
-        r = f"r{n}-bbbbbbbb"
-        said += [
-            (D_SCHEDULER, ev.RequestArrived(ms(n), r, "decode", P_ENGINE)),
-            (D_SCHEDULER, ev.NothingToReceive(ms(n), r, "not_scheduled")),
-            (D_SCHEDULER, ev.RequestEnded(ms(n), r, "finished_aborted")),
-        ]
-    return said
-
-
-def growing(o: ev.Origin, until_s: int, table: str, by: float, most: int) -> Said:
-    return [(o, ev.Tables(ms(n * S), **{table: min(most, int(n * by))})) for n in range(until_s + 1)]
 
 
 def test_entries_of_requests_that_had_nothing_to_receive():
@@ -516,10 +458,6 @@ def test_a_prefill_that_was_claimed():
 
 
 # -- D ------------------------------------------------------------------------------------------------
-
-
-def died(where: str, error: str, o: ev.Origin = D_SCHEDULER) -> Said:
-    return [(o, ev.ConnectorRaised(ms(1000), where, error))]
 
 
 @pytest.mark.parametrize(
@@ -645,17 +583,6 @@ def test_one_that_went_down_in_a_handshake_with_a_restarted_peer():
 
 # -- E ------------------------------------------------------------------------------------------------
 
-WRONG = "RuntimeError('Remote NIXL agent engine ID mismatch. Expected {},received {}.')"
-
-
-def refused(error: str, host: str = "10.0.0.1", peer: str = P_ENGINE, t: float = 1000) -> Said:
-    kind = error.partition("(")[0]
-    return [
-        (D_WORKER, ev.HandshakeQueued(ms(t - 10), peer, host, 5600)),
-        (D_WORKER, ev.HandshakeStarted(ms(t - 9), peer)),
-        (D_WORKER, ev.HandshakeEnded(ms(t), peer, ms(t - 9), 0, 0.0, kind, error)),
-    ]
-
 
 def test_another_engine_answers():
     d = one(diagnosed(refused(WRONG.format("old", P_ENGINE), peer="old"), 3 * S), "engine_id_mismatch")
@@ -748,9 +675,6 @@ def test_a_peer_that_is_gone_or_deaf_is_no_cause_of_its_own():
     assert codes(diagnosed([DEAD, *refused(TIMED_OUT, t=6000)], 8 * S)) == ["handshake_listener_dead"]
 
 
-HASHES = "RuntimeError('NIXL compatibility hash mismatch. Local: 8f2, Remote: 77a. Prefill and decode"
-
-
 def test_incompatible_engines_and_what_they_differ_in():
     old = tuple(at(o, vllm_version="0.31.0") for o in ORIGINS[:2])
     new = tuple(at(o, vllm_version="0.32.0", connector_version=14) for o in ORIGINS[2:])
@@ -766,9 +690,6 @@ def test_a_pair_that_refuses_one_another_is_named_once():
     mine = refused(HASHES)
     theirs: Said = [(P_WORKER, msgspec.structs.replace(mine[-1][1], t=ms(1500), peer_engine=D_ENGINE))]
     assert one(diagnosed([*mine, *theirs], 3 * S), "incompatible_engines").subject == D_ENGINE
-
-
-BLOCKS = "AssertionError('Local block size 32 is not divisible by remote block size 128 or vice versa.')"
 
 
 def test_block_sizes_that_differ_and_whom_it_costs():
@@ -813,21 +734,6 @@ def test_a_transfer_that_really_failed():
 
 
 # -- F ------------------------------------------------------------------------------------------------
-
-
-def late_by(base: str, t: float, wait: float) -> Said:
-    """P has finished, D registers ``wait`` ms later."""
-    whole = delivered(base, t, blocks_first=True)
-    after = {ev.RequestArrived, ev.PrefillScheduled, ev.BlocksStaged, ev.BlocksHandedOff, ev.BlocksPickedUp}
-    return [
-        (
-            o,
-            e
-            if type(e) in after and o in ORIGINS[:2]
-            else msgspec.structs.replace(e, t=e.t + int(wait * 1e6)),
-        )
-        for o, e in whole
-    ]
 
 
 def test_a_serial_router():
@@ -880,23 +786,6 @@ def test_a_few_are_too_few_to_tell():
     assert codes(diagnosed([x for n in range(5) for x in late_by(f"r{n}", n * 100, 40)], 3 * S)) == []
 
 
-def slow_at(base: str, t: float, kind: type[ev.Event], by_ms: float, num_bytes: int = 4096) -> Said:
-    """A transfer that takes so much longer from an event of ``kind`` on."""
-    whole = delivered(base, t)
-    begin = min(e.t for _, e in whole if isinstance(e, kind))
-    return [
-        (
-            o,
-            msgspec.structs.replace(
-                e,
-                **({"t": e.t + int(by_ms * 1e6)} if e.t >= begin else {}),
-                **({"num_bytes": num_bytes} if isinstance(e, ev.TransferDone) else {}),
-            ),
-        )
-        for o, e in whole
-    ]
-
-
 def test_a_busy_writer():
     said = [x for n in range(40) for x in slow_at(f"r{n}", n * 250, ev.Submitted, 220)]
     d = one(diagnosed(said, 10.2 * S), "writer_busy")
@@ -913,9 +802,6 @@ def test_a_writer_that_is_busy_half_the_time():
 def test_a_submit_that_hangs_keeps_the_writer():
     said = [*until(delivered(), ev.Submitted)]
     assert "writer_busy" in codes(diagnosed(said, 12 * S))
-
-
-MIB = 1 << 20
 
 
 def test_a_slow_link():

@@ -11,7 +11,7 @@ import pytest
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.transfer import Outcome, Transfer
 
-from .pair import BLOCK, LEASE_S, Engine, Pair
+from .pair import BLOCK, LEASE_S, Engine
 from .scenes import (
     CACHE_BLOCKS,
     DESCRIPTORS,
@@ -21,28 +21,10 @@ from .scenes import (
     assert_moved,
     assert_nothing_moved,
     needs_nothing,
-    scene_of,
-    small_pair,
 )
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory) -> Pair:
-    return small_pair(tmp_path_factory.mktemp("push"), "Push")
-
-
-@pytest.fixture
-def scene(pair: Pair) -> Iterator[Scene]:
-    with scene_of(pair) as scene:
-        yield scene
-
-
-@pytest.fixture
-def base(pair: Pair) -> str:
-    """A base id that no other test has: to pushscope, too, a second one would be a retry."""
-    return f"cmpl-{next(pair._numbers)}-0"
+MODE = "Push"
 
 
 def staged_at_p(scene: Scene) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.transfer import Outcome
 
-from .pair import BLOCK, Pair
+from .pair import BLOCK
 from .scenes import (
     GREEDY_N,
     NEEDS_NOTHING,
@@ -18,28 +17,10 @@ from .scenes import (
     assert_moved,
     assert_nothing_moved,
     needs_nothing,
-    scene_of,
-    small_pair,
 )
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory) -> Pair:
-    return small_pair(tmp_path_factory.mktemp("pull"), "Pull")
-
-
-@pytest.fixture
-def scene(pair: Pair) -> Iterator[Scene]:
-    with scene_of(pair) as scene:
-        yield scene
-
-
-@pytest.fixture
-def base(pair: Pair) -> str:
-    """A base id that no other test has: to pushscope, too, a second one would be a retry."""
-    return f"cmpl-{next(pair._numbers)}-0"
+MODE = "Pull"
 
 
 def prefilled(scene: Scene, base: str, prompt: list[int]) -> dict[str, Any]:

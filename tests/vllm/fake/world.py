@@ -419,6 +419,8 @@ class World:
         """Whose connector is being made: (pp, tp) and its engine's layout."""
         self.ports: dict[int, str] = {}
         self.logged: list[str] = []
+        self.broken = contextlib.ExitStack()
+        """What a test has put in place of something; closing it puts that back."""
         self._stack = contextlib.ExitStack()
         self._hashers: dict[int, Any] = {}
 
