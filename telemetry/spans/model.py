@@ -10,7 +10,8 @@ from enum import StrEnum
 
 import msgspec
 
-AttributeValue = str | bool | int | float | tuple[str, ...]
+AttributeValue = str | bool | int | float | tuple[str, ...] | tuple[float, ...]
+"""Sequences are of one type, as OpenTelemetry wants it."""
 
 
 class Kind(StrEnum):
@@ -42,8 +43,6 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     """None: the root of its trace."""
     parent_is_remote: bool = False
     """The parent is a span of another process: the caller's, or the other engine's."""
-    trace_state: str = ""
-    """The caller's ``tracestate``, where it is known."""
     links: tuple[Link, ...] = ()
     start_unix_ns: int
     end_unix_ns: int
