@@ -49,6 +49,7 @@ class On(StrEnum):
     RECEIVE = "receive"
     RANKED = "send, stages"
     STAGES = "stages"
+    CLAMPED = "receive, stages"
     WRITES = "descriptors, submit, wire"
     DESCRIPTORS = "receive, send, descriptors"
     MOVED = "receive, send, wire"
@@ -169,8 +170,9 @@ ATTRIBUTES: Final = (
     Attribute(
         "kv_transfer.clamped",
         "boolean",
-        On.STAGES,
-        "True: two hosts' clocks, or what went on after D had ended its part, would put its border where it can't be.",
+        On.CLAMPED,
+        "True: a border was moved: two hosts' clocks put it where it can't be (a notification before its write was "
+        "posted), or it lay after D had ended its part.",
     ),
     Attribute(
         "kv_transfer.clock_uncertainty_seconds",

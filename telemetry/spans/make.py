@@ -87,13 +87,24 @@ class _Maker:
         found: list[Span] = []
         if d_engine is not None and d_engine in local and self._wanted(self.identity.d_caller):
             found += self._of_d(d_engine)
-        if p_engine is not None and p_engine in local and self._wanted(self.identity.p_caller):
+        p_wanted = self._wanted(self.identity.p_caller) and not self._told_by_another()
+        if p_engine is not None and p_engine in local and p_wanted:
             for rank in self.ranks:
                 found += self._of_p(p_engine, rank)
         return tuple(found)
 
     def _wanted(self, caller: Caller | None) -> bool:
         return self.unsampled or caller is None or caller.sampled
+
+    def _told_by_another(self) -> bool:
+        """Pull: whether an earlier transfer has P's part in it, since several of D's requests may read one of P's."""
+        t = self.transfer
+        mine = (t.attempt, t.opened_ns, t.d_request or "")
+        return self.pull and any(
+            (other.attempt, other.opened_ns, other.d_request or "") < mine
+            for other in self.sides.others
+            if (other.p_engine, other.p_request) == (t.p_engine, t.p_request) and t.p_request is not None
+        )
 
     # -- D -----------------------------------------------------------------------------------------
 
@@ -104,6 +115,9 @@ class _Maker:
         start_ns, end_ns = times
         stages = [s for s in self.transfer.stages if self._owner(s.stage) == "D"]
         end_ns = max((end_ns, *(s.end_ns or 0 for s in stages if s.stage not in _JOINED or self.pull)))
+        possible_ns = max((end_ns, *map(self._posted_ns, stages)))
+        clamped: Attributes = {"kv_transfer.clamped": True} if possible_ns > end_ns else {}
+        end_ns = possible_ns
         identity, caller = self.identity, self.identity.d_caller
         yield self._span(
             engine,
@@ -117,6 +131,7 @@ class _Maker:
                 **describe.of_receive(self.transfer, self.sides),
                 **self._of_engine(engine, self.transfer.p_engine),
                 **self._uncertainty(both="P" in self.transfer.sides),
+                **clamped,
             },
             describe.wrong_at_d(self.transfer, self.sides),
             caller=caller,
