@@ -24,8 +24,8 @@ from pushscope.telemetry.transfer import Rank, Stage, StageTime, Transfer, rank_
 
 _OF_P: Final = frozenset({Stage.HANDOFF, Stage.RENDEZVOUS, Stage.HANDSHAKE, Stage.DESCRIPTORS, Stage.SUBMIT})
 """Push: the stages that P sees by itself."""
-_JOINED: Final = frozenset({Stage.FLIGHT, Stage.WIRE, Stage.RELAY})
-"""The stages that begin on one side and end on the other: D's, if both were seen."""
+_JOINED: Final = {"push": frozenset({Stage.FLIGHT, Stage.WIRE}), "pull": frozenset({Stage.RELAY})}
+"""By mode, the stages that begin on one side and end on the other: D's, if both were seen."""
 _AT_ITS_RANK: Final = frozenset({Stage.NOTIFICATION})
 """The stages of which D alone doesn't know the P rank."""
 
@@ -79,6 +79,7 @@ class _Maker:
         self.unsampled = unsampled
         self.identity: Identity = identity_of(transfer, sides)
         self.pull = transfer.mode == "pull"
+        self.joined = _JOINED[transfer.mode]
         self.posted = describe.Posted(sides.d if self.pull else sides.p)
         self.ranks = p_ranks(transfer, sides)
 
@@ -114,7 +115,7 @@ class _Maker:
             return
         start_ns, end_ns = times
         stages = [s for s in self.transfer.stages if self._owner(s.stage) == "D"]
-        end_ns = max((end_ns, *(s.end_ns or 0 for s in stages if s.stage not in _JOINED or self.pull)))
+        end_ns = max((end_ns, *(s.end_ns or 0 for s in stages if s.stage not in self.joined)))
         possible_ns = max((end_ns, *map(self._posted_ns, stages)))
         clamped: Attributes = {"kv_transfer.clamped": True} if possible_ns > end_ns else {}
         end_ns = possible_ns
@@ -224,7 +225,7 @@ class _Maker:
         attributes = describe.of_stage(s, self.posted, rank, self.sides.d)
         if (start_ns, end_ns) != seen or start_ns != s.start_ns:
             attributes["kv_transfer.clamped"] = True
-        if s.stage in _JOINED and not self.pull:
+        if s.stage in self.joined:
             attributes |= self._uncertainty(both=self._owner(s.stage) == "D")
         failure = self.posted.failure(rank, s.end_ns)
         if s.stage is Stage.REGISTRATION:
