@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit engines matrix bench faults table snapshots pictures versions clean
+.PHONY: help install demo test check unit engines matrix bench faults references table snapshots pictures versions clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -43,6 +43,9 @@ faults: $(READY) ## Every fault of the lab on real engines: when it is named, an
 
 table: $(READY) ## What every failure mode is diagnosed as, and how soon: made by the tests, written to the docs (five minutes)
 	$(BIN)/python -m pytest tests/unit/test_diagnosis_seconds.py tests/vllm/fake -k diagnosis --write-table
+
+references: $(READY) ## Write the pages of docs/reference that are made from code alone
+	$(BIN)/python -m pushscope.telemetry.spans.reference
 
 snapshots: $(READY) ## Draw the pictures anew that the screens are tested against
 	$(BIN)/python -m pytest tests/unit -k tui --snapshot-update

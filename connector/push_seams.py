@@ -102,8 +102,8 @@ def _drained(probe: WorkerProbe, notif: bytes) -> Observation:
         traceparent = context.get("traceparent", "")
         transfer_id = str(registration.transfer_id or context.get("transfer_id", ""))
         if traceparent or transfer_id:
-            told = TraceContext(t, probe.id(request_id), cut(traceparent, 55), cut(transfer_id, 64))
-            probe.recorder.record(told)
+            texts = cut(traceparent, 55), cut(transfer_id, 64)
+            probe.recorder.record(TraceContext(t, probe.id(request_id), *texts, probe.drained_engine))
     try:
         with probe.writer_exceptions("_handle_push_reg_notif", request_id):
             yield

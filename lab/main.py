@@ -9,6 +9,7 @@ from pushscope.lab.demo import demo
 from pushscope.telemetry import cli as telemetry_cli
 from pushscope.telemetry.doctor.command import doctor
 from pushscope.telemetry.live import snapshots
+from pushscope.telemetry.spans import command as trace_command
 from pushscope.telemetry.watch import rest_the_collector
 from pushscope.tui.cli import top_command
 from pushscope.tui.report_cli import report
@@ -28,6 +29,7 @@ app.command()(why)
 app.command()(report)
 app.command()(telemetry_cli.record)
 app.command()(telemetry_cli.recording)
+app.add_typer(trace_command.app, name="trace")
 app.command()(doctor)
 app.add_typer(lab_cli.app, name="lab")
 app.command()(demo)

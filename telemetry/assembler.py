@@ -16,7 +16,7 @@ import msgspec
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.group import Group, Sides
-from pushscope.telemetry.half import Half, Identity
+from pushscope.telemetry.half import Half, Identity, heard_of_d
 from pushscope.telemetry.ids import base_id
 from pushscope.telemetry.judge import UNKNOWN_ENGINE, EngineFacts, at_its_time, transfer_of
 from pushscope.telemetry.pairing import Before, Pair, attempts_of, before_the_next, pairs_of, wanted_by
@@ -136,11 +136,11 @@ class Assembler:
             if isinstance(event, ev.WriterException):
                 self._failed_on((engine, event.request_id), rank, event)
             return
-        if isinstance(event, ev.RegistrationDrained):
+        if isinstance(event, ev.TraceContext) and origin.connector_role == "worker" and not event.peer_engine:
+            return  # an older release did not say whose request this is
+        if heard_of_d(event):
             # P says that it heard of D's request: a fact of D's half, seen from P's rank.
             engine = event.peer_engine
-        elif isinstance(event, ev.TraceContext) and origin.connector_role == "worker":
-            return
         identity = (engine, event.request_id)
         group = self._group_of.get(identity) or self._begin(identity, event)
         if group is None:
@@ -151,7 +151,7 @@ class Assembler:
             half.spoke_ns = self._now_ns
         if not half.add(rank, event):
             return
-        if engine == origin.engine_id and origin.kv_role == "kv_consumer":
+        if engine is not own or origin.kv_role == "kv_consumer":
             half.decodes = True
         group.last_t = max(group.last_t, event.t)
         group.transfers = None

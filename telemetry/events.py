@@ -52,11 +52,13 @@ class RequestArrived(RequestEvent, frozen=True, array_like=True, gc=False, tag=1
 class TraceContext(RequestEvent, frozen=True, array_like=True, gc=False, tag=2):
     """The caller's W3C ``traceparent`` and the router's ``transfer_id``, where the request has them.
 
-    On a P worker: what an instrumented D sent along in its registration; ``request_id`` is then D's.
+    On a P worker: what an instrumented D sent along in its registration; ``request_id`` is then D's, and
+    ``peer_engine`` D's engine (recordings of older releases don't name it).
     """
 
     traceparent: str = ""
     transfer_id: str = ""
+    peer_engine: str = ""
     gives_way: ClassVar[str] = "transfer_id"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.ids import base_id
@@ -22,6 +22,7 @@ _DETAIL: Final[dict[type[ev.Event], Callable[[Any], Any]]] = {
     ev.RegistrationSent: lambda e: (e.peer_pp, e.peer_tp),
     ev.RegistrationFailed: lambda e: (e.to_rank, e.peer_pp, e.peer_tp),
     ev.RegistrationDrained: lambda e: e.agent,
+    ev.TraceContext: lambda e: e.peer_engine,
     ev.NotificationDrained: lambda e: e.agent,
     ev.NotificationCounted: lambda e: e.n,
     ev.Matched: lambda e: e.peer_request_id,
@@ -84,8 +85,15 @@ Identity = tuple[str, str]
 """(engine, request id)."""
 
 
+def heard_of_d(event: ev.Event) -> TypeGuard[ev.RegistrationDrained | ev.TraceContext]:
+    """Whether P says this of D's request: a fact of D's half, seen from a P rank."""
+    return isinstance(event, ev.RegistrationDrained) or (
+        isinstance(event, ev.TraceContext) and bool(event.peer_engine)
+    )
+
+
 class Half:
-    """The events of one request as one engine saw it, and (``RegistrationDrained``) as a peer heard of it."""
+    """The events of one request as one engine saw it, and (:func:`heard_of_d`) as a peer heard of it."""
 
     __slots__ = (
         "base",

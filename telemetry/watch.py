@@ -179,6 +179,11 @@ class Watcher:
     # -- looking -----------------------------------------------------------------------------------
 
     @property
+    def reading(self) -> Reading | None:
+        """What the last poll read."""
+        return self._reading
+
+    @property
     def _now_ns(self) -> int:
         """The time of the last poll; events that came during it were read too."""
         return max(self._reading.t_ns if self._reading else 0, self._newest_t)

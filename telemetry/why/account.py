@@ -16,7 +16,7 @@ from pushscope.telemetry import events as ev
 from pushscope.telemetry.diagnosis.model import Diagnosis, Severity
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.group import Group
-from pushscope.telemetry.half import NO_FACTS, Half
+from pushscope.telemetry.half import NO_FACTS, Half, heard_of_d
 from pushscope.telemetry.snapshot import Engine, Snapshot
 from pushscope.telemetry.source import Source
 from pushscope.telemetry.story import EngineStory
@@ -329,12 +329,13 @@ def _ranks(engine_id: str | None, snapshot: Snapshot) -> frozenset[Rank]:
 def _happenings(half: Half, p_engine: str | None, rank_of: Agents) -> Iterator[Happening]:
     for (kind, rank, _), event in half.events.items():
         # A P rank says when it heard of D's request: a fact of D's half that happened at P.
-        at_p = not half.decodes or kind is ev.RegistrationDrained
+        heard = heard_of_d(event)
+        at_p = not half.decodes or heard
         yield Happening(
             t_ns=event.t,
             side="P" if at_p else "D",
             engine=p_engine or "" if at_p else half.engine,
-            rank=None if kind in SCHEDULERS else rank,
+            rank=None if kind in SCHEDULERS and not heard else rank,
             kind=kind.__name__,
             what=in_words(event, of_d=half.decodes, rank_of=rank_of),
         )

@@ -78,7 +78,8 @@ def _trace_context(e: ev.TraceContext, _: bool, __: Agents) -> str:
         f"traceparent {e.traceparent}" * bool(e.traceparent),
         f"transfer_id {e.transfer_id}" * bool(e.transfer_id),
     )
-    return ", ".join(filter(None, named))
+    told = "D's registration tells " if e.peer_engine else ""
+    return told + ", ".join(filter(None, named))
 
 
 def _registration_staged(e: ev.RegistrationStaged, _: bool, __: Agents) -> str:

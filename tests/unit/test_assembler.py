@@ -105,6 +105,31 @@ class TestDelivered:
         assert times(the_transfer(assembled(said)))[Stage.WIRE] == 5
 
 
+class TestTraceContext:
+    TOLD = ev.TraceContext(ms(13), D1, "00-a-b-01", "", D_ENGINE)
+
+    def of_d(self, *said):
+        (transfer,) = (assembler := assembled([*delivered(), *said])).open_transfers()
+        sides = assembler.sides_of(transfer)
+        assert sides is not None
+        return sides.d.all(ev.TraceContext)
+
+    def test_what_p_was_told_is_a_fact_of_ds_request(self):
+        assert self.of_d((P_WORKER, self.TOLD)) == [((0, 0), self.TOLD)]
+
+    def test_it_stands_beside_what_d_says_itself(self):
+        own = ev.TraceContext(ms(1), D1, "00-a-b-01")
+        assert len(self.of_d((P_WORKER, self.TOLD), (D_SCHEDULER, own))) == 2
+
+    def test_alone_it_makes_no_half_of_ps(self):
+        assembler = assembled([(P_WORKER, self.TOLD), *only(delivered(), D_SCHEDULER)])
+        assert the_transfer(assembler).d_request == D1
+        assert the_transfer(assembler).p_request is None
+
+    def test_an_older_release_does_not_say_whose_it_is(self):
+        assert self.of_d((P_WORKER, ev.TraceContext(ms(13), D1, "00-a-b-01"))) == []
+
+
 @given(seed=st.randoms(use_true_random=False), again=st.integers(0, 30))
 @settings(max_examples=150, deadline=None)
 def test_the_result_does_not_depend_on_order_or_repetition(seed: random.Random, again: int):

@@ -76,6 +76,11 @@ def test_an_error_text_gives_way_from_its_end():
     assert len(back.error) < len(event.error)
 
 
+def test_a_trace_context_of_an_older_release_lacks_the_engine():
+    old = msgspec.msgpack.encode((2, 7, "r-bbbbbbbb", "00-a-b-01", "transfer-9"))
+    assert ev.decode(old) == ev.TraceContext(7, "r-bbbbbbbb", "00-a-b-01", "transfer-9", "")
+
+
 @given(st.binary(max_size=300))
 def test_bytes_that_are_no_event_are_refused_and_nothing_else(data):
     try:

@@ -351,7 +351,7 @@ def test_a_registration_tells_its_transfer_id():
     worker, recorder = instrumented(ByTransferId, PUSH)
     worker._handle_push_reg_notif(registration(D, "t-1"))
     (told,) = recorder.of(ev.TraceContext)
-    assert (told.request_id, told.transfer_id) == (D, "t-1")
+    assert (told.request_id, told.transfer_id, told.peer_engine) == (D, "t-1", "engine-D")
 
 
 def test_no_transfer_id_is_remembered_after_the_match():

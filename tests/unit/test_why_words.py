@@ -46,6 +46,7 @@ def test_schedulers_record_no_event_of_a_transfer():
         ),
         (ev.RegistrationFailed(1, "r", to_rank=False), True, "the registration could not be sent: cause not known"),
         (ev.TraceContext(1, "r", "00-a-b-01", "t"), True, "traceparent 00-a-b-01, transfer_id t"),
+        (ev.TraceContext(1, "r", "", "t", "d-0"), True, "D's registration tells transfer_id t"),
         (ev.Evicted(1, "r", True, True), False, "the writer thread let go of the blocks and registration"),
     ],
 )  # fmt: skip

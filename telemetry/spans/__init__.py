@@ -1,0 +1,1 @@
+"""Spans of transfers: what the agent exports, and what ``pushscope trace`` writes."""
