@@ -54,6 +54,7 @@ class _Frame(msgspec.Struct, frozen=True, tag="frame", array_like=True):
     """The rings, by their place, whose process was stopped."""
     lag_ns: int = SAME_HOST_LAG_NS
     stamps: tuple[Stamp, ...] = ()
+    more: bool = False
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -79,7 +80,7 @@ class Encoder:
         data = b"" if rings == self._rings else _framed(rings)
         self._rings, self._last_states, self._last_t_ns = rings, (states, stopped), reading.t_ns
         events = tuple(reading.events)
-        told = reading.notices, stopped, reading.lag_ns, reading.stamps
+        told = reading.notices, stopped, reading.lag_ns, reading.stamps, reading.more
         return data + _framed(_Frame(reading.t_ns, reading.unix_ns, states, events, *told))
 
 
@@ -115,7 +116,7 @@ class Decoder:
                 RingState(origin, s.alive, s.lost, s.torn, s.forgotten, place in frame.stopped, s.position)
                 for place, (origin, s) in enumerate(zip(origins, frame.states, strict=True))
             )
-            told = frame.notices, self._rings.host, frame.lag_ns, frame.stamps
+            told = frame.notices, self._rings.host, frame.lag_ns, frame.stamps, frame.more
             return Reading(frame.t_ns, frame.unix_ns, rings, frame.events, *told)
         return None
 
