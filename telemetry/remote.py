@@ -44,7 +44,8 @@ def agent_url(text: str) -> str:
         raise PushscopeError(
             f"--connect is {clean(text)!r}, which is no URL ({e}); expected {_EXAMPLE}"
         ) from e
-    if url.scheme not in ("http", "https") or not url.host or url.query or url.path not in ("", "/"):
+    is_address = bool(url.host) and " " not in text and (url.port or 0) < 1 << 16
+    if url.scheme not in ("http", "https") or not is_address or url.query or url.path not in ("", "/"):
         raise PushscopeError(f"--connect is {clean(text)!r}; expected {_EXAMPLE}")
     return str(url).rstrip("/")
 
