@@ -49,6 +49,8 @@ class TwoHosts:
     seed: int = 0
     said: list[tuple[int, ev.Origin, ev.Event]] = field(default_factory=list)
     """(true time at which it can be read, who, what)."""
+    fed: list[ev.Event] = field(default_factory=list)
+    """What the assembler was given, of the last ``watch``."""
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -169,6 +171,7 @@ class TwoHosts:
         source = _Fed()
         closed: list[Transfer] = []
         watcher = Watcher(source, on_closed=closed.append)
+        self.fed = fed_to(watcher)
         for now, reading in self.readings(**more):  # type: ignore[arg-type]
             source.reading = reading
             watcher.poll()
@@ -190,6 +193,33 @@ class _Fed:
 
     def close(self) -> None:
         pass
+
+
+def fed_to(watcher: Watcher) -> list[ev.Event]:
+    """What the assembler is given from now on: events in the reading's clock."""
+    fed: list[ev.Event] = []
+    feed = watcher.assembler.feed
+
+    def noted(origin: ev.Origin, event: ev.Event) -> None:
+        fed.append(event)
+        feed(origin, event)
+
+    watcher.assembler.feed = noted  # type: ignore[method-assign]
+    return fed
+
+
+def back_in_time(fed: list[ev.Event]) -> list[str]:
+    """Messages that came in before they went out: which, and by how much."""
+    t = {(type(e), e.request_id[:-9]): e.t for e in fed if isinstance(e, ev.RequestEvent)}
+    found = []
+    for sent, received in (
+        (ev.RegistrationSent, ev.RegistrationDrained),
+        (ev.SubmitStarted, ev.NotificationDrained),
+    ):
+        for kind, name in t:
+            if kind is sent and (late := t[sent, name] - t[received, name]) > 0:
+                found.append(f"{name} {received.__name__} {late} ns")
+    return found
 
 
 def all_transfers(watcher: Watcher, closed: list[Transfer]) -> list[Transfer]:

@@ -14,7 +14,20 @@ from pushscope.telemetry.source import RingState, Stamp
 from pushscope.telemetry.transfer import Outcome, Stage, Transfer
 from pushscope.telemetry.watch import Watcher
 
-from .hosts import D_HOST, MS, P_HOST, UNIX, US, S, TwoHosts, all_transfers, drifting, offset_in
+from .hosts import (
+    D_HOST,
+    MS,
+    P_HOST,
+    UNIX,
+    US,
+    S,
+    TwoHosts,
+    all_transfers,
+    back_in_time,
+    drifting,
+    fed_to,
+    offset_in,
+)
 from .scenario import ListSource, delivered, ms, reading
 
 
@@ -67,6 +80,7 @@ def test_drifting_clocks_a_quarter_of_a_second_apart(here, wall_error, seed):
     hosts = TwoHosts(wall_error=wall_error, here=here, seed=seed)
     run(hosts)
     transfers = check(hosts)
+    assert back_in_time(hosts.fed) == []
     assert len(transfers) == 40
     for t in transfers:
         assert t.outcome is Outcome.DELIVERED
@@ -81,7 +95,9 @@ def test_the_offset_is_followed_through_hours_of_little_traffic(ppm):
     source = [r for _, r in hosts.readings(every=S)]
     closed: list[Transfer] = []
     watcher = Watcher(ListSource(list(source)), on_closed=closed.append)
+    fed = fed_to(watcher)
     watcher.run_to_end()
+    assert back_in_time(fed) == []
     transfers = all_transfers(watcher, closed)
     assert len(transfers) == 30
     for t in transfers:
@@ -227,7 +243,9 @@ def test_a_reader_on_a_third_host_goes_by_what_agents_stream(wall):
     ]
     closed: list[Transfer] = []
     watcher = Watcher(ListSource(list(readings)), on_closed=closed.append)
+    fed = fed_to(watcher)
     watcher.run_to_end()
+    assert back_in_time(fed) == []
     s = watcher.snapshot()
     offset, uncertainty = offset_in(s)
     assert uncertainty is not None

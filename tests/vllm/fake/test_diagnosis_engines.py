@@ -47,6 +47,9 @@ class Onlooker:
         )
         return msgspec.structs.replace(reading, rings=rings, t_ns=self.world.clock.ns)
 
+    def settle(self) -> None:
+        pass
+
     def _at_world_time(self, origin: ev.Origin) -> ev.Origin:
         began = self._began.get(origin.instance, self.world.clock.ns)
         return msgspec.structs.replace(origin, anchor_monotonic_ns=began)
