@@ -112,6 +112,9 @@ class Decoder:
                 self._rings = frame
                 continue
             origins = self._rings.origins
+            last = max((index for index, _ in frame.events), default=0)
+            if len(frame.states) != len(origins) or last >= max(1, len(origins)):
+                raise FrameError("is damaged: a frame speaks of rings that were not told")
             rings = tuple(
                 RingState(origin, s.alive, s.lost, s.torn, s.forgotten, place in frame.stopped, s.position)
                 for place, (origin, s) in enumerate(zip(origins, frame.states, strict=True))

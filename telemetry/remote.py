@@ -71,7 +71,11 @@ class RemoteSource:
     ends = False
 
     def __init__(self, url: str, token: str = "", *, max_buffered: int = MAX_BUFFERED_EVENTS):
-        """``url`` as ``agent_url`` gives it."""
+        """``url`` as ``agent_url`` gives it. Raises PushscopeError for a token that no header can carry."""
+        if not (token.isascii() and (token.isprintable() or not token)):
+            raise PushscopeError(
+                "expected a token of plain ASCII characters, found others; agents have no such token"
+            )
         self.label = url
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._max_buffered = max_buffered

@@ -6,6 +6,7 @@ import threading
 import time
 
 import httpx
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -15,7 +16,7 @@ from pushscope.telemetry.agent import api
 from pushscope.telemetry.agent.access import Access
 from pushscope.telemetry.agent.api import make_app
 from pushscope.telemetry.errors import PushscopeError
-from pushscope.telemetry.frames import MAGIC, Decoder
+from pushscope.telemetry.frames import MAGIC, Decoder, Encoder
 from pushscope.telemetry.joined import JoinedSource
 from pushscope.telemetry.recording import RecordingSource
 from pushscope.telemetry.remote import RemoteSource, agent_url
@@ -25,7 +26,7 @@ from pushscope.telemetry.watch import Watcher
 
 from . import samples
 from .agents import Agent, Engines, Relay, moved, serving, until
-from .scenario import D_SCHEDULER, D_WORKER, ORIGINS, P_SCHEDULER, P_WORKER, delivered, ms
+from .scenario import D_SCHEDULER, D_WORKER, ORIGINS, P_SCHEDULER, P_WORKER, delivered, ms, reading
 
 
 @pytest.fixture
@@ -449,6 +450,21 @@ def test_what_is_no_url_of_an_agent(text):
         PushscopeError, match=r"--connect is .*expected an agent's URL, such as http://10.0.0.7:9479"
     ):
         agent_url(text)
+
+
+@pytest.mark.parametrize("token", ["gehéim", "two\nlines"])
+def test_a_token_that_no_header_can_carry(token):
+    with pytest.raises(PushscopeError, match="expected a token of plain ASCII"):
+        RemoteSource("http://127.0.0.1:9", token)
+
+
+def test_a_stream_of_rings_that_were_not_told_is_damaged():
+    decoder = Decoder()
+    first = reading(delivered(), 60)
+    whole = Encoder().encode(msgspec.structs.replace(first, events=[(4, b"x")]))
+    decoder.feed(whole)
+    with pytest.raises(PushscopeError, match="speaks of rings that were not told"):
+        decoder.next()
 
 
 # -- several as one --------------------------------------------------------------------------------------
