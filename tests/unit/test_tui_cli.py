@@ -135,8 +135,9 @@ def process_of_its_own(arguments: str, **environment: str) -> Iterator[subproces
     program = (
         "import sys, samples\n"
         "from contextlib import nullcontext\n"
+        "from pushscope.telemetry.where import Where\n"
         "from pushscope.tui.cli import top\n"
-        f"sys.exit(top(lambda *_: nullcontext(samples.busy), {arguments}))\n"
+        f"sys.exit(top(lambda *_: nullcontext(samples.busy), Where(), {arguments}))\n"
     )
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     with subprocess.Popen(
@@ -161,7 +162,8 @@ def test_sigterm_leaves_the_terminal_as_it_was() -> None:
         "import signal, sys, samples\n"
         "from contextlib import nullcontext\n"
         "from pushscope.tui.cli import top\n"
-        "status = top(lambda *_: nullcontext(samples.busy))\n"
+        "from pushscope.telemetry.where import Where\n"
+        "status = top(lambda *_: nullcontext(samples.busy), Where())\n"
         "assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL\n"
         "sys.exit(status)\n"
     )
