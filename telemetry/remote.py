@@ -29,7 +29,7 @@ LAG_NS: Final = 500_000_000
 """An agent polls its rings some times a second, and the network takes its time."""
 SILENT_S: Final = 10.0
 """An agent says something every second."""
-CONNECT_S: Final = 5.0
+CONNECT_S: Final = 10.0
 AGAIN_S: Final = (0.2, 10.0)
 """After a cut: when the next try is, first and at most."""
 _LAGGING_S: Final = (2, 5, 10, 30, 60, 300)

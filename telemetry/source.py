@@ -87,7 +87,7 @@ class Source(Protocol):
         """What is new; None once there will never be more."""
 
     def settle(self) -> None:
-        """Wait, a few seconds at most, until all that was said by now can be polled.
+        """Wait, some seconds at most, until all that was said by now can be polled.
 
         Raises PushscopeError if nothing can be read, and why.
         """
