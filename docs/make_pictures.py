@@ -17,6 +17,7 @@ from pushscope.lab.spec import prefill_decode
 from pushscope.lab.up import LabPlan, lab
 from pushscope.telemetry.live import snapshots
 from pushscope.telemetry.snapshot import Snapshot
+from pushscope.telemetry.where import Where
 from pushscope.tui.app import TopApp
 
 IMAGES = Path(__file__).parent / "images"
@@ -28,7 +29,7 @@ WRONG = ("lost-prefill", "different-ids", "abort-registered")
 async def _draw(name: str, router_url: str, rings: Path, score: Callable[[Snapshot], int]) -> None:
     """Let ``top`` watch a load, and keep the moment that scores most."""
     load = asyncio.create_task(run_load(LOAD, ServerTarget(router_url)))
-    with snapshots(None, False, rings) as source:
+    with snapshots(Where(rings=rings)) as source:
         app = TopApp(source, 0.25, "1P1D, vLLM and NIXL on CPU")
         async with app.run_test(size=SIZE) as pilot:
             best = 0

@@ -73,9 +73,14 @@ def _flight(d: Facts, agents: Agents) -> list[StageTime]:
     found = []
     for d_rank, sent in d.all(ev.RegistrationSent):
         p_rank = (sent.peer_pp, sent.peer_tp)
-        end = drained.get((p_rank, d_rank), by_p_rank.get(p_rank))
+        end = _not_before(sent.t, drained.get((p_rank, d_rank), by_p_rank.get(p_rank)))
         found.append(StageTime(Stage.FLIGHT, sent.t, end, rank=p_rank, peer_rank=d_rank))
     return found
+
+
+def _not_before(sent: int, received: int | None) -> int | None:
+    """When a message was received. Of hosts whose clocks are unsure it may seem to be before it was sent."""
+    return None if received is None else max(sent, received)
 
 
 def _handoff(p: Facts) -> list[StageTime]:
@@ -158,7 +163,7 @@ def _writes(p: Facts, d: Facts, agents: Agents) -> list[StageTime]:
         if (begun := posted.begun.get(key)) is None:
             continue
         failed, bound = posted.failed.get(key), False
-        end = arrived.get((rank, peer), failed)
+        end = _not_before(begun, arrived.get((rank, peer), failed))
         if end is None and not d_is_seen:
             end, bound = posted.done.get(key), True
         found.append(StageTime(Stage.WIRE, begun, end, rank=rank, peer_rank=peer, upper_bound=bound))

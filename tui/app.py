@@ -266,7 +266,10 @@ class TopApp(App[None]):
                 header.flow(header.totals_pieces(shown.totals, shown.diagnoses), width, colour=colour),
             )
             # One column less: the scrollbar, if the engines need one.
-            engines = header.engine_pieces(shown.engines, shown.taken_ns)
+            engines = [
+                *header.engine_pieces(shown.engines, shown.taken_ns),
+                *header.clock_pieces(shown.clocks),
+            ]
             self._put("#engine-lines", header.flow(engines, width - 1, colour=colour))
         notices = self._notices()
         self._main.set_class(bool(notices), "noticed")

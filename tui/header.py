@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from pushscope.telemetry import units
+from pushscope.telemetry.clocks import ClockOffset
 from pushscope.telemetry.diagnosis.model import WORST_FIRST, Diagnosis
 from pushscope.telemetry.snapshot import Engine, Totals
 from pushscope.telemetry.stuck import tally
@@ -67,6 +68,18 @@ def engine_piece(engine: Engine, taken_ns: int) -> Cell:
 def engine_pieces(engines: Sequence[Engine], taken_ns: int) -> list[Cell]:
     """The engines, those that are gone first: they must not be scrolled out of sight."""
     return sorted((engine_piece(engine, taken_ns) for engine in engines), key=lambda piece: not piece.tone)
+
+
+def clock_pieces(clocks: Sequence[ClockOffset]) -> list[Cell]:
+    """How far apart the clocks of the engines' hosts are known to be."""
+    return [
+        Cell(
+            f"clocks {units.clean(c.host, 24)}/{units.clean(c.peer_host, 24)} "
+            + ("UNSURE" if c.uncertainty_ns is None else f"±{units.duration(c.uncertainty_ns / 1e9)}"),
+            "warn" if c.uncertainty_ns is None else "",
+        )
+        for c in clocks
+    ]
 
 
 def flow(pieces: Iterable[Cell], width: int, *, colour: bool = True) -> Text:

@@ -47,6 +47,7 @@ def _lines(snapshot: Snapshot, width: int, limit: int) -> Iterator[Text]:
         [Cell(snapshot.source), *header.totals_pieces(snapshot.totals, snapshot.diagnoses)], width
     )
     engines = header.engine_pieces(snapshot.engines, snapshot.taken_ns)
+    engines += header.clock_pieces(snapshot.clocks)
     yield header.flow(engines or [Cell("no engines observed", "warn")], width)
     for kind in KINDS:
         if not kind.only_if_any or kind.rows(snapshot):

@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
+from pushscope.telemetry.clocks import ClockOffset
 from pushscope.telemetry.snapshot import Engine
-from pushscope.tui.header import engine_piece
+from pushscope.tui.header import clock_pieces, engine_piece
 
 from .samples import D1, engine
 
@@ -43,3 +44,11 @@ def test_a_live_engine_says_how_long_it_has_been_silent(
 
 def test_an_engine_that_is_gone_is_not_silent() -> None:
     assert engine_piece(last_heard(30, 30, alive=False), NOW_NS).text.endswith("+1 GONE")
+
+
+def test_how_far_clocks_are_known_is_said() -> None:
+    known, unsure = clock_pieces(
+        [ClockOffset("node-a", "node-b", 12, 1_200_000), ClockOffset("node-a", "node-c", 5, None)]
+    )
+    assert (known.text, known.tone) == ("clocks node-a/node-b ±1.20 ms", "")
+    assert (unsure.text, unsure.tone) == ("clocks node-a/node-c UNSURE", "warn")

@@ -60,6 +60,9 @@ class WorldSource:
         began = self._began.get(origin.instance, self._world.clock.ns)
         return msgspec.structs.replace(origin, anchor_monotonic_ns=began)
 
+    def settle(self) -> None:
+        self._rings.settle()
+
     def close(self) -> None:
         self._rings.close()
 
