@@ -295,6 +295,8 @@ def _publish(folder_fd: int, name: str, size: int, header: bytes, mode: int) -> 
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(staging, flags, mode, dir_fd=folder_fd)
     try:
+        if mode & 0o040:  # for a group: the folder's
+            os.fchown(fd, -1, os.fstat(folder_fd).st_gid)
         os.fchmod(fd, mode)  # whatever the umask
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.posix_fallocate(fd, 0, size)
