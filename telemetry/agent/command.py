@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -51,6 +52,14 @@ def agent(
             help="Of the transfers that went well, the part whose spans are exported.",
         ),
     ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            envvar="PUSHSCOPE_STATE",
+            help="Where to note what was exported, if the folder of rings may only be read.",
+        ),
+    ] = None,
     exit_with_engines: Annotated[
         bool, typer.Option("--exit-with-engines", help="End when no engine records any more.")
     ] = False,
@@ -74,6 +83,7 @@ def agent(
             token=token,
             peers=tuple(peer or ()),
             sample=sample,
+            state=state,
             exit_with_engines=exit_with_engines,
             grace_s=grace,
         )

@@ -50,9 +50,8 @@ class Follower:
         self._ratio, self._say = ratio, say
         self._lock = threading.Lock()
         self._watcher = Watcher(source, on_closed=self._closed, on_forgotten=self._forgotten)
-        self._polled = False
-        self._patience_until_s = 0.0
-        """The first poll reads all that the rings hold: more than may wait. Until then the endpoint is waited for."""
+        self._patience_s = CATCH_UP_S
+        """The first poll reads all that the rings hold, more than may wait: it may wait for the endpoint so long."""
         self._ahead_ns = 0
         """Wall time minus CLOCK_MONOTONIC, at the last poll."""
         self._counted: list[int] = []
@@ -65,12 +64,10 @@ class Follower:
     def poll(self) -> None:
         """Read what is new."""
         anchor = read_anchor()
-        if not self._polled:
-            self._polled, self._patience_until_s = True, time.monotonic() + CATCH_UP_S
         with self._lock:
             self._ahead_ns = anchor.unix_ns - anchor.monotonic_ns
             self._watcher.poll()
-        self._patience_until_s = 0.0
+        self._patience_s = 0.0
         if self._counted:
             self._journal.count(self._counted, self._counts)
             self._counted, self._counts = [], Counter()
@@ -110,7 +107,9 @@ class Follower:
             return
         try:
             if spans := self._spans(transfer):
-                self._endpoints.put(keys, spans, patience_s=self._patience_until_s - time.monotonic())
+                began_s = time.monotonic()
+                self._endpoints.put(keys, spans, patience_s=self._patience_s)
+                self._patience_s -= time.monotonic() - began_s
             else:
                 self._unsaid += keys
         except Exception as e:  # noqa: BLE001 - one transfer's spans, never the agent

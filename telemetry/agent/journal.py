@@ -60,13 +60,13 @@ def _key(engine: str, request: str) -> int:
 
 
 class Journal:
-    """The journal in one folder. Any thread may use it.
+    """The journal of one agent; before it is opened it knows nothing. Any thread may use it.
 
     ``trouble`` says, in words, why nothing is written, or what was lost; the agent goes on without.
     """
 
-    def __init__(self, folder: Path):
-        self._path = folder / NAME
+    def __init__(self) -> None:
+        self._path = Path(NAME)
         self._lock = threading.Lock()
         self._counted: dict[int, None] = {}
         self._exported: dict[int, None] = {}
@@ -74,8 +74,16 @@ class Journal:
         self.trouble = ""
         self._fd = -1
         self._num_bytes = 0
-        self._read()
-        self._write_anew()
+
+    def open(self, folder: Path) -> Journal:
+        """Know what earlier agents have noted in a folder, made if it is missing, and note there from now on."""
+        with contextlib.suppress(OSError):  # it shows when the journal is written
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path = folder / NAME
+        with self._lock:
+            self._read()
+            self._write_anew()
+        return self
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -173,7 +181,7 @@ class Journal:
     def _read(self) -> None:
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            with open(fd, "rb") as file:
+            with os.fdopen(fd, "rb") as file:
                 data = file.read(2 * _MAX_FILE_BYTES)
         except FileNotFoundError:
             return

@@ -50,6 +50,8 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     peers: tuple[str, ...] = ()
     sample: float | None = None
     """None: as OTEL_TRACES_SAMPLER says."""
+    state: Path | None = None
+    """Where the journal is; None: in the folder of rings."""
     exit_with_engines: bool = False
     grace_s: float = GRACE_S
     flush_s: float = FLUSH_S
@@ -69,47 +71,33 @@ def run_agent(options: AgentOptions, environ: Mapping[str, str], stop: threading
         )
     for notice in settings.notices:
         say(notice)
-    presence = _presence(options, stop, say)
-    if presence is None:
-        return
-    with closing(presence), closing(listen(options.address, any_port=options.any_port)) as listener:
-        Agent(options, settings, listener, presence, say).run(stop)
+    presence = _occupied(options.folder)
+    with closing(listen(options.address, any_port=options.any_port)) as listener:
+        Agent(options, settings, listener, say).run(stop, presence)
 
 
-def _presence(options: AgentOptions, stop: threading.Event, say: Say) -> Presence | None:
-    """The folder, for us alone; waited for where no engine has made it yet. None if ``stop`` comes first."""
-    folder, said = options.folder, False
-    while not os.path.lexists(folder):
-        if not said:
-            say(f"waiting for {folder}, which the first engine makes")
-            said = True
-        if stop.wait(POLL_S):
-            return None
+def _occupied(folder: Path) -> Presence | None:
+    """The folder, for us alone; None if no engine has made it yet."""
+    if not os.path.lexists(folder):
+        return None
     try:
         return Presence(folder)
     except Occupied as e:
         raise AgentError(
-            f"{folder} is read by {e.note.who} already, and two would export everything twice; end it first, or give "
-            f"another folder with --rings"
+            f"{folder} is read by {e.note.who} already, and two would export everything twice; end it first, or "
+            f"give another folder with --rings"
         ) from e
 
 
 class Agent:
     """What an agent consists of, and its loop."""
 
-    def __init__(
-        self,
-        options: AgentOptions,
-        settings: OtlpSettings,
-        listener: socket.socket,
-        presence: Presence,
-        say: Say,
-    ):
+    def __init__(self, options: AgentOptions, settings: OtlpSettings, listener: socket.socket, say: Say):
         self._options, self._settings, self._say = options, settings, say
-        self._presence, self._listener = presence, listener
+        self._listener = listener
         self._began_s = self._read_s = self._engines_s = time.monotonic()
-        self._journal = Journal(options.folder)
         self._here = Here(RingsSource(options.folder))
+        self._journal = Journal()
         self._endpoints = Endpoints(settings, self._here.origins, on_done=self._done, say=say)
         ratio = settings.ratio if options.sample is None else options.sample
         self._follower = Follower(
@@ -118,28 +106,46 @@ class Agent:
         self._engines: frozenset[str] = frozenset()
         self._nowhere_said = False
 
-    def run(self, stop: threading.Event) -> None:
-        """Until ``stop`` is set, or the engines are gone."""
+    def run(self, stop: threading.Event, presence: Presence | None) -> None:
+        """Until ``stop`` is set, or the engines are gone. ``presence`` None: once the folder is there."""
         from pushscope.telemetry.agent.api import make_app  # noqa: PLC0415 - HTTP only where an agent runs
 
         server = Server(make_app(health=self.health), self._listener)
         server.start()
         url = url_of(self._listener)
-        told = self._presence.tell(
-            Note(pid=os.getpid(), host=socket.gethostname(), url=url, version=version())
-        )
         self._say(f"reading the engines of {self._options.folder}, answering at {url}")
-        if not told:
+        try:
+            presence = presence or self._wait_for_the_folder(stop)
+            if presence is not None:
+                with closing(presence):
+                    self._follow(stop, presence, url)
+        finally:
+            server.close()
+            self._here.close()
+
+    def _wait_for_the_folder(self, stop: threading.Event) -> Presence | None:
+        """The folder, once an engine has made it; None if ``stop`` comes first."""
+        self._say(f"waiting for {self._options.folder}, which the first engine makes")
+        while not stop.wait(POLL_S):
+            self._read_s = time.monotonic()
+            if (presence := _occupied(self._options.folder)) is not None:
+                return presence
+        return None
+
+    def _follow(self, stop: threading.Event, presence: Presence, url: str) -> None:
+        note = Note(pid=os.getpid(), host=socket.gethostname(), url=url, version=version())
+        if not presence.tell(note):
             self._say(
                 f"{self._options.folder} can't be written by this user: no note there tells of this agent"
             )
-        for trouble in filter(None, (self._journal.trouble,)):
-            self._say(trouble)
+        self._journal.open(self._options.state or self._options.folder)
+        if self._journal.trouble:
+            self._say(self._journal.trouble)
         try:
             while not (self._step() or stop.wait(POLL_S)):
                 pass
         finally:
-            self._end(server)
+            self._end()
 
     def _step(self) -> bool:
         """Read once; whether it is time to end."""
@@ -172,12 +178,10 @@ class Agent:
             )
             self._say(f"spans are not exported: {why}")
 
-    def _end(self, server: Server) -> None:
+    def _end(self) -> None:
         left = self._endpoints.close(self._options.flush_s)
         counts = self._journal.counts()
         self._journal.close()
-        server.close()
-        self._here.close()
         exported = sum(status.exported for status in self._endpoints.status())
         later = f"; {left} are left in the rings for the next agent" if left else ""
         self._say(f"ended: {exported} spans exported, {_dropped(counts)} dropped{later}")

@@ -43,11 +43,13 @@ class AgentProcess:
             time.sleep(0.02)
 
     def ready(self) -> AgentProcess:
-        self.wait_until(lambda: "answering at" in self.said)
+        self.wait_until(lambda: self.note().get("pid") == self.process.pid)
         return self
 
     def note(self) -> dict:
-        return json.loads((self.folder / "agent.json").read_text())
+        """What it left in the folder; nothing yet, perhaps."""
+        note = self.folder / "agent.json"
+        return json.loads(note.read_text()) if note.exists() else {}
 
     def health(self) -> dict:
         with urllib.request.urlopen(self.note()["url"] + "/healthz", timeout=5) as answer:

@@ -21,7 +21,7 @@ def again(tmp_path):
     opened: list[Journal] = []
 
     def open_one() -> Journal:
-        opened.append(Journal(tmp_path))
+        opened.append(Journal().open(tmp_path))
         return opened[-1]
 
     yield open_one
@@ -102,20 +102,20 @@ def test_it_stays_small(again, tmp_path, monkeypatch):
 
 def test_without_room_the_agent_goes_on_and_says_so(tmpfs):
     folder = tmpfs("size=64k")
-    journal = Journal(folder)
+    journal = Journal().open(folder)
     for key in range(20_000):
         journal.count([key], {"n": 1})
     assert "No space left" in journal.trouble
     assert journal.is_counted((19_999,))
     journal.close()
-    later = Journal(folder)
+    later = Journal().open(folder)
     assert later.is_counted((0,)), "what was written before is good"
     later.close()
 
 
 def test_a_folder_that_may_only_be_read(tmp_path, tmpfs):
     folder = tmpfs("ro")
-    journal = Journal(folder)
+    journal = Journal().open(folder)
     assert "can't be written" in journal.trouble
     journal.count([1], {"n": 1})
     assert journal.counts() == {"n": 1}
@@ -126,7 +126,7 @@ def test_nothing_is_lost_by_kill_9(tmp_path):
         "import sys\n"
         "from pathlib import Path\n"
         "from pushscope.telemetry.agent.journal import Journal\n"
-        "journal = Journal(Path(sys.argv[1]))\n"
+        "journal = Journal().open(Path(sys.argv[1]))\n"
         "for key in range(1, 1_000_000):\n"
         "    journal.count([key], {'n': 1})\n"
         "    print(key, flush=True)\n"
@@ -141,7 +141,7 @@ def test_nothing_is_lost_by_kill_9(tmp_path):
     process.wait()
     said = max([said, *(int(line) for line in process.stdout if line.endswith("\n"))])
     process.stdout.close()
-    journal = Journal(tmp_path)
+    journal = Journal().open(tmp_path)
     assert journal.is_counted((said,))
     assert journal.counts()["n"] in (said, said + 1), (
         "what was counted, and perhaps one more that was not yet said"
