@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit engines matrix bench faults snapshots pictures versions clean
+.PHONY: help install demo test check unit engines matrix bench faults references snapshots pictures versions clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -40,6 +40,9 @@ bench: $(READY) ## Benchmarks against the budgets, as ratios in one run
 
 faults: $(READY) ## Every fault of the lab on real engines: when it is named, and when it has cleared (half an hour)
 	$(BIN)/python -m faults
+
+references: $(READY) ## Write the pages of docs/reference that are made from code alone
+	$(BIN)/python -m pushscope.telemetry.spans.reference
 
 snapshots: $(READY) ## Draw the pictures anew that the screens are tested against
 	$(BIN)/python -m pytest tests/unit -k tui --snapshot-update

@@ -72,9 +72,9 @@ def _p_request(transfer: Transfer, d: Facts) -> Key:
 
 
 def _caller(side: Facts) -> Caller | None:
-    """By what this side said itself, else by what the other side heard of it."""
-    told = sorted((e.peer_engine, e.t, e.traceparent) for _, e in side.all(ev.TraceContext))
-    return next((caller for _, _, text in told if (caller := caller_of(text))), None)
+    """By what this side said itself, or the other side heard of it."""
+    told = sorted((e.t, e.traceparent) for _, e in side.all(ev.TraceContext))
+    return next((caller for _, text in told if (caller := caller_of(text))), None)
 
 
 def _text(rank: Rank | None) -> str:

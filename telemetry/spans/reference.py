@@ -61,7 +61,7 @@ _OWNERS: Final = {
 _HEAD: Final = """\
 # Spans
 
-Made by `python -m pushscope.telemetry.spans.reference`; a test holds it to the code.
+Made from the code by `make references`; a test holds the two together.
 
 A transfer is one prompt's KV moving from a P engine to a D engine. Its spans are made from what the engines recorded,
 outside of them, when it has ended, was abandoned, or has expired. A stage that was not seen has no span. What one side

@@ -446,6 +446,38 @@ class TestEnds:
         assert one(spans, "wire").attributes["kv_transfer.unfinished"] is True
         assert one(spans, "receive").attributes["kv_transfer.outcome"] == "moving"
 
+    def test_a_send_goes_on_while_one_of_its_writes_does(self):
+        spans = made(MET + posts() + posts(30, number=2, to=1) + done(40), until_ns=ms(9_000))
+        assert at(one(spans, "send"))[1] == 9_000
+        spans = made(
+            MET + posts() + posts(30, number=2, to=1) + done(40) + done(50, number=2), until_ns=ms(9_000)
+        )
+        assert at(one(spans, "send"))[1] == 50
+
+    def test_a_registration_that_no_prefill_came_for_ends_with_ds_request(self):
+        spans = made(registers() + aborted(5_000), until_ns=ms(9_000))
+        assert {at(one(spans, name))[1] for name in ("send", "rendezvous", "receive")} == {5_000}
+
+    def test_the_part_of_an_engine_that_is_gone_ends_with_the_last_it_said(self):
+        spans = made(MET + posts() + aborted(5_000), gone=(P_ENGINE,), until_ns=ms(9_000))
+        assert at(one(spans, "send"))[1] == 28
+        assert at(one(spans, "receive"))[1] == 5_000
+
+    def test_blocks_that_d_did_not_need_expire_without_an_error(self):
+        full_hit = (D_SCHEDULER, ev.NothingToReceive(ms(15), D, "no_external_tokens"))
+        spans = made([*registers()[:1], full_hit, *prefills(), *expires(30_000)])
+        assert one(spans, "receive").attributes["kv_transfer.outcome"] == "nothing to receive"
+        assert one(spans, "send").attributes.get("error.type") is None
+
+    def test_the_path_goes_up_to_the_decode_though_the_wake_was_not_seen(self):
+        said, origins = SCENES["pull"]
+        spans = made([(o, e) for o, e in said if not isinstance(e, ev.ReceiveDone)], origins)
+        receive = one(spans, "receive").attributes
+        assert receive["kv_transfer.path_stages"][-1] == "before decode"
+        assert sum(receive["kv_transfer.path_seconds"]) == pytest.approx(
+            receive["kv_transfer.exposed_seconds"]
+        )
+
     def test_ps_part_is_over_with_its_lease_though_d_waits_on(self):
         def over(said):
             (transfer,) = (assembler := assembled(said)).open_transfers()

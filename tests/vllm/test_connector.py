@@ -281,8 +281,12 @@ class TestUnusual:
             pair.d.step()
         pair.prefill("cmpl-traced-0", pair.prompt(100))
         pair.step_until(lambda found: any(o.finished for o in found))
-        told = {(o.connector_role, e.transfer_id) for o, e in said(pair) if isinstance(e, ev.TraceContext)}
-        assert {("scheduler", "t-1"), ("worker", "t-1")} <= told
+        told = {
+            (o.connector_role, e.transfer_id, e.peer_engine)
+            for o, e in said(pair)
+            if isinstance(e, ev.TraceContext)
+        }
+        assert {("scheduler", "t-1", ""), ("worker", "t-1", "engine-D")} <= told
 
 
 def said(pair: Pair) -> list[tuple[ev.Origin, ev.AnyEvent]]:
