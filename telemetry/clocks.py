@@ -53,8 +53,8 @@ class ClockOffset(msgspec.Struct, frozen=True):
         if self.uncertainty_ns is not None:
             return ""
         return (
-            f"the clocks of {self.host} and {self.peer_host} are unsure: no handshake between them was seen, nor messages "
-            f"both ways; times that span both hosts are by their wall clocks"
+            f"the clocks of {self.host} and {self.peer_host} are unsure: no handshake between them was seen, nor "
+            f"messages both ways; times that span both hosts are by their wall clocks"
         )
 
 
@@ -166,7 +166,9 @@ class Clocks:
                 ab = min(ab, most)
         return ab, ba
 
-    def shifts(self, fixed: Mapping[ClockId, int], most: Mapping[Pair, Bound], guess: Mapping[ClockId, int]) -> dict[ClockId, int]:
+    def shifts(
+        self, fixed: Mapping[ClockId, int], most: Mapping[Pair, Bound], guess: Mapping[ClockId, int]
+    ) -> dict[ClockId, int]:
         """What to add to each host's times so that all are in one clock, within all bounds, given those ``fixed``.
 
         The best known comes first, in the middle of its bounds; the others follow, within what that leaves. Where

@@ -52,6 +52,7 @@ class _Frame(msgspec.Struct, frozen=True, tag="frame", array_like=True):
     notices: tuple[str, ...] = ()
     lag_ns: int = SAME_HOST_LAG_NS
     stamps: tuple[Stamp, ...] = ()
+    more: bool = False
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -76,7 +77,7 @@ class Encoder:
         data = b"" if rings == self._rings else _framed(rings)
         self._rings, self._last_states, self._last_t_ns = rings, states, reading.t_ns
         events = tuple(reading.events)
-        told = reading.notices, reading.lag_ns, reading.stamps
+        told = reading.notices, reading.lag_ns, reading.stamps, reading.more
         return data + _framed(_Frame(reading.t_ns, reading.unix_ns, states, events, *told))
 
 
@@ -112,7 +113,7 @@ class Decoder:
                 RingState(origin, s.alive, s.lost, s.torn, s.forgotten, s.position)
                 for origin, s in zip(origins, frame.states, strict=True)
             )
-            told = frame.notices, self._rings.host, frame.lag_ns, frame.stamps
+            told = frame.notices, self._rings.host, frame.lag_ns, frame.stamps, frame.more
             return Reading(frame.t_ns, frame.unix_ns, rings, frame.events, *told)
         return None
 

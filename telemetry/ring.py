@@ -355,10 +355,10 @@ class RingReader:
         """Whether the engine still holds the ring."""
         return _is_locked(self._fd)
 
-    def poll(self, now_ns: int) -> list[bytes]:
+    def poll(self, now_ns: int, at_most: int = 1 << 60) -> list[bytes]:
         """The encoded events that came since the last call, in the order in which they were claimed."""
         payloads: list[bytes] = []
-        while True:
+        while len(payloads) < at_most:
             payload, n = self._read(self._next)
             if payload is not None and n == self._next:
                 payloads.append(payload)
@@ -380,6 +380,7 @@ class RingReader:
                 self.torn += 1
                 self._next += 1
                 self._hole_since = None
+        return payloads
 
     def close(self) -> None:
         self._map.close()
@@ -420,8 +421,7 @@ def _read_header(fd: int, path: Path) -> tuple[Origin, int]:
             f"{LAYOUT_VERSION >> 16}.{LAYOUT_VERSION & 0xFFFF}; use the pushscope that the engine uses"
         )
     body = page[_HEADER.size : _HEADER.size + length]
-    size = os.fstat(fd).st_size
-    whole = size >= HEADER_BYTES + num_slots * slot_bytes and crc32(body) == crc
+    whole = os.fstat(fd).st_size >= HEADER_BYTES + num_slots * slot_bytes and crc32(body) == crc
     if slot_bytes != SLOT_BYTES or num_slots < 1 or not whole:
         raise RingError(f"the header of the ring {path} is damaged; remove the file")
     try:

@@ -67,6 +67,8 @@ class Reading(msgspec.Struct, frozen=True):
     """An event may be read so long after its time."""
     stamps: tuple[Stamp, ...] = ()
     """What was heard of other hosts' clocks, apart from events."""
+    more: bool = False
+    """It is only a part: what lies in the rings by now has not all been read."""
 
 
 class Source(Protocol):
@@ -93,15 +95,16 @@ class RingsSource:
     """The rings in one folder of this host; engines may come and go.
 
     ``after`` says of rings (by instance) that were read before up to which position; others are read from their
-    oldest event on.
+    oldest event on. With ``at_most`` a poll gives no more events of a ring, and says if there are.
     """
 
     ends = False
 
-    def __init__(self, folder: Path, after: Mapping[str, int] = FROM_THE_OLDEST):
+    def __init__(self, folder: Path, after: Mapping[str, int] = FROM_THE_OLDEST, *, at_most: int = 1 << 60):
         self.folder = folder
         self.label = str(folder)
         self._after = after
+        self._at_most = at_most
         self._host = this_host()
         self._readers: dict[str, RingReader] = {}
         self._backlog: dict[str, list[bytes]] = {}
@@ -118,14 +121,17 @@ class RingsSource:
             self._scan_due = t_ns + RESCAN_NS
         states: list[RingState] = []
         events: list[tuple[int, bytes]] = []
+        more = False
         for index, (name, reader) in enumerate(self._readers.items()):
             alive = reader.alive()  # before reading: what a dying engine still wrote is then read with it
             events.extend((index, payload) for payload in self._backlog.pop(name, ()))
-            events.extend((index, payload) for payload in reader.poll(t_ns))
+            payloads = reader.poll(t_ns, self._at_most)
+            events.extend((index, payload) for payload in payloads)
+            more = more or len(payloads) == self._at_most
             counts = reader.lost, reader.torn, reader.forgotten, reader.position
             states.append(RingState(reader.origin, alive, *counts))
         notices = tuple(filter(None, (self._folder_notice, *self._refused.values())))
-        return Reading(t_ns, unix_ns, tuple(states), events, notices, self._host)
+        return Reading(t_ns, unix_ns, tuple(states), events, notices, self._host, more=more)
 
     def settle(self) -> None:
         """A slot that a dying thread has claimed and never written is passed over only after a while."""

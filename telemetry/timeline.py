@@ -1,9 +1,9 @@
 """The times of all hosts in the clock of one: what is added to each, moment by moment.
 
 What an event's time becomes is decided once and stays, since an event may be said again. So the shifts are a line
-through *knots*, moments (of the one clock, a tick or more apart) for which all hosts' shifts were decided together, within the bounds of
-their clocks; before the first knot, and after the last, a shift is what it is there. Every host's times keep their
-order: no span within a host becomes negative.
+through *knots*, moments (of the one clock, a tick or more apart) for which all hosts' shifts were decided together,
+within the bounds of their clocks; before the first knot, and after the last, a shift is what it is there. Every
+host's times keep their order: no span within a host becomes negative.
 
 Shifts stay as they are as long as they fit the bounds and nothing much better is known; then times within a host
 are not distorted at all.
@@ -131,17 +131,10 @@ class Timeline:
         for host, shift in shifts.items():
             self._starts.setdefault(host, []).append(moment - shift)
         if len(self._moments) > MAX_KNOTS:
-            for knots in (self._moments, self._shifts, *self._starts.values()):
-                del knots[: MAX_KNOTS // 10]
-
-    def _welcome(self, hosts: set[ClockId]) -> None:
-        """Hosts that were not met before: before now their shifts are what they are now."""
-        moment = self._moments[-1]
-        bounds = self._bounds(self._shifts[-1], moment, hosts | self._shifts[-1].keys())
-        best = self._clocks.shifts(self.here, bounds, hosts)
-        for host in hosts - self._shifts[-1].keys():
-            self._shifts = [{**shifts, host: best[host]} for shifts in self._shifts]
-            self._starts[host] = [moment - best[host] for moment in self._moments]
+            dropped = slice(MAX_KNOTS // 10)
+            del self._moments[dropped], self._shifts[dropped]
+            for starts in self._starts.values():
+                del starts[dropped]
 
     def _forget(self) -> None:
         self._moments.clear()

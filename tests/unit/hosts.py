@@ -33,12 +33,16 @@ def drifting(start: int, ppm: float, step_at: int = 0, step: int = 0) -> Clock:
     return lambda t: start + t + int(t * ppm * 1e-6) + (step if step_at and t >= step_at else 0)
 
 
+P_CLOCK = drifting(5_000 * S, 20)
+D_CLOCK = drifting(9_000 * S + 250 * MS, -20)
+
+
 @dataclass
 class TwoHosts:
     """P's host and D's; everything is said in true time, and recorded by the clock of who says it."""
 
-    p_clock: Clock = drifting(5_000 * S, 20)
-    d_clock: Clock = drifting(9_000 * S + 250 * MS, -20)
+    p_clock: Clock = P_CLOCK
+    d_clock: Clock = D_CLOCK
     wall_error: int = 250 * MS
     """By how much D's wall clock is ahead of P's."""
     here: Host = D_HOST
@@ -115,9 +119,7 @@ class TwoHosts:
         say(
             P_WORKER,
             drained,
-            lambda t: ev.RegistrationDrained(
-                t, d, "engine-d", "10.0.0.2", 5700, 1, 4, D_WORKER.nixl_agent
-            ),
+            lambda t: ev.RegistrationDrained(t, d, "engine-d", "10.0.0.2", 5700, 1, 4, D_WORKER.nixl_agent),
         )
         finished = t + delay(5000, 5000)
         say(P_SCHEDULER, finished, lambda t: ev.BlocksStaged(t, p, 4, 100, 30.0))
@@ -143,7 +145,9 @@ class TwoHosts:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def readings(self, every: int = 50 * MS, *, stamps: Callable[[int], tuple[Stamp, ...]] = lambda _: ()) -> Iterator[tuple[int, Reading]]:
+    def readings(
+        self, every: int = 50 * MS, *, stamps: Callable[[int], tuple[Stamp, ...]] = lambda _: ()
+    ) -> Iterator[tuple[int, Reading]]:
         """(true time, reading), ring by ring in an order that is another one each time."""
         said = sorted(self.said, key=lambda s: s[0])
         at, last = 0, said[-1][0] + 2 * S

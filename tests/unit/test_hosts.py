@@ -10,11 +10,11 @@ from pushscope.telemetry.clock import Host
 from pushscope.telemetry.clocks import Clocks, clock_id
 from pushscope.telemetry.hosts import HOLD_NS
 from pushscope.telemetry.recording import RecordingSource, RecordingWriter
-from pushscope.telemetry.source import Stamp
+from pushscope.telemetry.source import RingState, Stamp
 from pushscope.telemetry.transfer import Outcome, Stage, Transfer
 from pushscope.telemetry.watch import Watcher
 
-from .hosts import D_HOST, MS, P_HOST, UNIX, S, US, TwoHosts, all_transfers, drifting, offset_in
+from .hosts import D_HOST, MS, P_HOST, UNIX, US, S, TwoHosts, all_transfers, drifting, offset_in
 from .scenario import ListSource, delivered, ms, reading
 
 
@@ -44,7 +44,8 @@ def run(hosts: TwoHosts, num: int = 40, every_ms: float = 120, *, shaken: bool =
 def check(hosts: TwoHosts, *, but: tuple[int, int] = (0, 0)) -> list[Transfer]:
     """Watch to the end; the true offset lies within the uncertainty at all times but between the two of ``but``."""
     sure = False
-    for now, watcher, closed in hosts.watch():
+    closed: list[Transfer]
+    for now, watcher, closed in hosts.watch():  # noqa: B007 - the last one counts
         s = watcher.snapshot()
         if not s.clocks:
             continue
@@ -151,7 +152,10 @@ def test_without_messages_both_ways_it_is_unsure_and_says_so():
     *_, (_, watcher, _) = hosts.watch()
     s = watcher.snapshot()
     assert offset_in(s)[1] is None
-    assert any("clocks of node-d and node-p are unsure" in n or "clocks of node-p and node-d are unsure" in n for n in s.notices)
+    assert any(
+        "clocks of node-d and node-p are unsure" in n or "clocks of node-p and node-d are unsure" in n
+        for n in s.notices
+    )
     assert abs(offset_in(s)[0] - hosts.offset(S)) <= 250 * MS + 10 * MS
 
 
@@ -171,7 +175,11 @@ def test_what_is_said_again_gets_the_same_time():
     plain = {}
     for again in (False, True):
         if again:
-            (registered,) = (s for s in hosts.said if isinstance(s[2], ev.RegistrationDrained) and s[2].request_id.startswith("r3-"))
+            (registered,) = (
+                s
+                for s in hosts.said
+                if isinstance(s[2], ev.RegistrationDrained) and s[2].request_id.startswith("r3-")
+            )
             deferred = ev.TransferDeferred(registered[2].t + US, "r3-aaaaaaaa", "engine-d")
             for later in range(10):
                 hosts.said.append((registered[0] + later * S, registered[1], deferred))
@@ -249,6 +257,35 @@ def test_a_recording_of_two_hosts_replays_alike(tmp_path):
     assert {t.base_id: t.stages for t in replayed.snapshot().recent} == {
         t.base_id: t.stages for t in live.snapshot().recent
     }
+
+
+def test_a_host_that_joins_later_is_taken_in():
+    """Another D, on a third host, whose agent answers only when the others have long been read."""
+    hosts = TwoHosts()
+    run(hosts, num=20)
+    later = msgspec.structs.replace(
+        hosts.origins[2], host="node-e", boot_id="boot-e", instance="late", engine_id="engine-e",
+        anchor_monotonic_ns=hosts.d_clock(0) - 5_000 * S,
+    )  # fmt: skip
+    readings = []
+    for now, r in hosts.readings():
+        e_ns = hosts.d_clock(now) - 5_000 * S
+        if now > 2 * S:
+            stamp = Stamp(Host("node-e", "boot-e", "time:[1]"), e_ns - MS, r.t_ns, r.t_ns - 2 * MS)
+            said = [*r.events, (len(r.rings), ev.encode(ev.Loop(e_ns - 5 * MS)))]
+            r = msgspec.structs.replace(r, rings=(*r.rings, RingState(later)), events=said, stamps=(stamp,))  # noqa: PLW2901
+        readings.append(r)
+    closed: list[Transfer] = []
+    watcher = Watcher(ListSource(list(readings)), on_closed=closed.append)
+    watcher.run_to_end()
+    s = watcher.snapshot()
+    assert {(c.host, c.peer_host) for c in s.clocks} == {("node-d", "node-p"), ("node-d", "node-e")}
+    (e,) = (c for c in s.clocks if c.peer_host == "node-e")
+    assert abs(e.offset_ns + 5_000 * S) <= e.uncertainty_ns <= 2 * MS
+    (engine,) = (engine for engine in s.engines if engine.engine_id == "engine-e")
+    assert abs(engine.processes[0].last_event_ns - (readings[-1].t_ns - 5 * MS)) <= MS
+    for t in all_transfers(watcher, closed):
+        assert_possible(t)
 
 
 @given(st.permutations(range(12)), st.integers(0, 1000))
