@@ -6,7 +6,7 @@ import time
 
 from bench.agent_process import AgentProcess, Receiver
 from bench.estimate import Estimate
-from bench.figure import Figure, Progress, Settings
+from bench.figure import BenchError, Figure, Progress, Settings
 from bench.rings import ring_folder
 from bench.writer import SimulatedPair
 
@@ -61,6 +61,8 @@ def _cpu_us(*, exports: bool) -> tuple[float, float, float]:
                 after.counts[name] - before.counts.get(name, 0) if name in after.counts else 0.0
                 for name in ("transfers.delivered", "spans.exported")
             )
+            if not transfers:
+                raise BenchError(f"the agent closed no transfer in {SECONDS:g} s: the machine is too busy")
             all_spans = max(1.0, after.counts.get("spans.exported", 0))
             return (after_s - before_s) / transfers * 1e6, spans / transfers, receiver.num_bytes / all_spans
     finally:

@@ -22,7 +22,7 @@ from bench.figure import BenchError
 from pushscope.telemetry.agent.health import Health
 from pushscope.telemetry.presence import present_agent
 
-READY_S = 60.0
+READY_S = 180.0
 _EXPORT = "opentelemetry.proto.collector.trace.v1.TraceService"
 
 

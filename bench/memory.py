@@ -49,6 +49,9 @@ class Traffic:
         events = [(ring, payload) for _, ring, payload in self._said[begin : self._at]]
         return Reading(self._t_ns, self._t_ns, self._rings, events)
 
+    def settle(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

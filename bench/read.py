@@ -38,6 +38,9 @@ class Handed:
     def poll(self) -> Reading | None:
         return self.reading
 
+    def settle(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

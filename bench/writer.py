@@ -66,6 +66,10 @@ class SimulatedPair:
         for ring in self._rings:
             ring.close()
 
+    def paths(self, kv_role: str) -> list[Path]:
+        """The rings of one side."""
+        return [ring.path for ring in self._rings if ring.origin.kv_role == kv_role]
+
     def leave_open(self, num_transfers: int) -> None:
         """Write transfers that are on the wire, at once, and stay there."""
         for said in stream(num_transfers, time.monotonic_ns(), 1e9, moments=SUBMITTED, seed=-1 - self._seed):

@@ -11,6 +11,7 @@ from pushscope.lab.load import LoadPlan, ServerTarget, run_load
 from pushscope.lab.spec import prefill_decode
 from pushscope.lab.up import LabPlan, lab
 from pushscope.telemetry.live import snapshots
+from pushscope.telemetry.where import Where
 from pushscope.tui.app import TopApp
 
 IMAGES = Path(__file__).parent / "images"
@@ -20,7 +21,7 @@ LOAD = LoadPlan(duration_s=12, concurrency=10, prompt_tokens=(500, 4000), output
 
 async def _draw(router_url: str, rings: Path) -> None:
     load = asyncio.create_task(run_load(LOAD, ServerTarget(router_url)))
-    with snapshots(None, False, rings) as source:
+    with snapshots(Where(rings=rings)) as source:
         app = TopApp(source, 0.25, "1P1D, vLLM and NIXL on CPU")
         async with app.run_test(size=SIZE) as pilot:
             # The moment that shows most: something waits and something moves.

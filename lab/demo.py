@@ -38,6 +38,7 @@ from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.source import RingsSource
 from pushscope.telemetry.transfer import PUSH_STAGES, Outcome, Stage, Transfer
 from pushscope.telemetry.watch import Watcher
+from pushscope.telemetry.where import Where
 from pushscope.tui.report_view import render_report
 
 NEEDED: Final = ("vllm", "nixl", "vllm_router")
@@ -136,7 +137,7 @@ def _load_behind_the_screen(plan: LoadPlan, deployment: Deployment, rings: Path)
 
     thread = threading.Thread(target=load, name="load", daemon=True)
     thread.start()
-    with snapshots(None, False, rings) as source:
+    with snapshots(Where(rings=rings)) as source:
         status = run_screen(TopApp(source, 0.5, "the demo's engines"))
     answered = list(results)
     with contextlib.suppress(RuntimeError):  # it has come to its end by itself

@@ -21,10 +21,11 @@ from rich.text import Text
 
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.recorder import SWITCH_NAME
-from pushscope.telemetry.recording import RecordingSource, RecordingWriter
+from pushscope.telemetry.recording import RecordingWriter
 from pushscope.telemetry.ring import default_folder, opened_folder
-from pushscope.telemetry.source import RingsSource, Source
+from pushscope.telemetry.source import Source
 from pushscope.telemetry.units import age, clean, count, size
+from pushscope.telemetry.where import TOKEN_VARIABLE, Where
 
 POLL_S = 0.05
 _QUIET_LINE_S = 10.0
@@ -43,9 +44,23 @@ Replay = Annotated[
 ]
 
 
-def open_source(replay: Path | None = None, rings: Path | None = None) -> Source:
-    """The source that a reading command was told of. Raises PushscopeError for a recording that is none."""
-    return RecordingSource(replay) if replay is not None else RingsSource(rings or default_folder())
+Connect = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--connect",
+        metavar="URL",
+        help="Read the engines of an agent's host; repeatable. With --rings, that folder too.",
+    ),
+]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", metavar="TOKEN", help=f"The agents' token (default: ${TOKEN_VARIABLE})."),
+]
+
+
+def where(replay: Path | None, rings: Path | None, connect: list[str] | None, token: str | None) -> Where:
+    """What the options of a reading command say."""
+    return Where(replay=replay, rings=rings, connect=tuple(connect or ()), token=token)
 
 
 @contextmanager
@@ -121,10 +136,12 @@ def record(
         float | None, typer.Option("--for", metavar="SECONDS", min=0, help="Stop by itself.")
     ] = None,
     rings: RingFolder = None,
+    connect: Connect = None,
+    token: Token = None,
 ) -> None:
     """Record what this host's engines say, until Ctrl-C. Every reading command replays it with --replay."""
     with sentences(), stopped_by_signals() as stop:
-        source = open_source(None, rings)
+        source = where(None, rings, connect, token).open()
         writer = RecordingWriter(output)
         try:
             _record(source, writer, stop, seconds)

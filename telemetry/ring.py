@@ -150,9 +150,7 @@ def _group_id(group: str) -> int:
 def reap(folder_fd: int, *, older_than_s: float = REAP_AFTER_S) -> int:
     """Remove rings whose engine is gone and that nothing has touched for ``older_than_s``; returns how many."""
     removed = 0
-    for name in os.listdir(folder_fd):
-        if not name.endswith(SUFFIX):
-            continue
+    for name in [name for name in os.listdir(folder_fd) if name.endswith(SUFFIX)]:
         with contextlib.suppress(OSError):
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder_fd)
             try:
@@ -320,15 +318,14 @@ def _publish(folder_fd: int, name: str, size: int, header: bytes, mode: int) -> 
 
 
 class RingReader:
-    """One ring, read from its oldest event on. Never writes; any number may read the same file.
+    """One ring, read from its oldest event on, or on from position ``after``. Never writes; any number may read it.
 
-    ``lost`` counts events that were overwritten before they were read; ``torn`` those whose slot was
-    claimed and never committed, or is damaged; ``forgotten`` those that were gone before this reader came.
+    ``lost`` counts events that were overwritten before they were read, or since ``after``; ``torn`` those whose slot
+    was claimed and never committed, or is damaged; ``forgotten`` those that were gone before this reader came.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, after: int | None = None):
         self.path = path
-        self.lost = 0
         self.torn = 0
         self._hole_since: int | None = None
         try:
@@ -343,17 +340,25 @@ class RingReader:
             os.close(self._fd)
             raise
         self._newest_at_start = self._newest()
-        self._next = max(1, self._newest_at_start - self._num_slots + 1)
-        self.forgotten = self._next - 1
+        oldest = max(1, self._newest_at_start - self._num_slots + 1)
+        read = oldest - 1 if after is None else min(after, self._newest_at_start)
+        self._next = max(oldest, read + 1)
+        self.forgotten = 0 if after is not None else read
+        self.lost = self._next - 1 - read
+
+    @property
+    def position(self) -> int:
+        """The number of the last event that was read, or passed over: where another reader may go on."""
+        return self._next - 1
 
     def alive(self) -> bool:
         """Whether the engine still holds the ring."""
         return _is_locked(self._fd)
 
-    def poll(self, now_ns: int) -> list[bytes]:
+    def poll(self, now_ns: int, at_most: int = 1 << 60) -> list[bytes]:
         """The encoded events that came since the last call, in the order in which they were claimed."""
         payloads: list[bytes] = []
-        while True:
+        while len(payloads) < at_most:
             payload, n = self._read(self._next)
             if payload is not None and n == self._next:
                 payloads.append(payload)
@@ -375,6 +380,7 @@ class RingReader:
                 self.torn += 1
                 self._next += 1
                 self._hole_since = None
+        return payloads
 
     def close(self) -> None:
         self._map.close()
@@ -397,9 +403,8 @@ class RingReader:
         return None, 0
 
     def _anything_after(self, n: int) -> bool:
-        if n < self._newest_at_start:
-            return True
-        return any(self._read(later)[1] >= later for later in range(n + 1, n + _LOOK_AHEAD))
+        ahead = range(n + 1, n + _LOOK_AHEAD)
+        return n < self._newest_at_start or any(self._read(later)[1] >= later for later in ahead)
 
     def _newest(self) -> int:
         return max(n for slot in range(self._num_slots) if (n := self._read(slot)[1]) or slot == 0)
@@ -416,13 +421,8 @@ def _read_header(fd: int, path: Path) -> tuple[Origin, int]:
             f"{LAYOUT_VERSION >> 16}.{LAYOUT_VERSION & 0xFFFF}; use the pushscope that the engine uses"
         )
     body = page[_HEADER.size : _HEADER.size + length]
-    size = os.fstat(fd).st_size
-    if (
-        slot_bytes != SLOT_BYTES
-        or num_slots < 1
-        or size < HEADER_BYTES + num_slots * slot_bytes
-        or crc32(body) != crc
-    ):
+    whole = os.fstat(fd).st_size >= HEADER_BYTES + num_slots * slot_bytes and crc32(body) == crc
+    if slot_bytes != SLOT_BYTES or num_slots < 1 or not whole:
         raise RingError(f"the header of the ring {path} is damaged; remove the file")
     try:
         return msgspec.msgpack.decode(body, type=Origin), num_slots

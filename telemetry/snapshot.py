@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pushscope.telemetry.clocks import ClockOffset
 from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.transfer import Rank, Transfer
 
@@ -121,6 +122,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Ended lately, newest first."""
     diagnoses: tuple[Diagnosis, ...] = ()
     """What is wrong, or was until lately: the most severe first, then the oldest."""
+    clocks: tuple[ClockOffset, ...] = ()
+    """How the clocks of the engines' hosts are apart; empty if all are on the reader's own host."""
     totals: Totals = Totals()
     unread: tuple[str, ...] = ()
     """What of the source could not be read, and why; ``notices`` has it too."""

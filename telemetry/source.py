@@ -1,22 +1,27 @@
-"""Where events come from: this host's rings, or a recording. One protocol for every view."""
+"""Where events come from: this host's rings, a recording, agents. One protocol for every view."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
 
 import msgspec
 
+from pushscope.telemetry.clock import Host, this_host
 from pushscope.telemetry.events import Origin, decode
-from pushscope.telemetry.ring import SUFFIX, RingError, RingReader, opened_folder
+from pushscope.telemetry.ring import HOLE_NS, SUFFIX, RingError, RingReader, opened_folder
 
 RESCAN_NS = 500_000_000
 FORGET_DEAD_NS = 600_000_000_000
 """A ring whose engine was gone, and silent, for this long when it is first seen belongs to another day."""
+SAME_HOST_LAG_NS: Final = 20_000_000
+"""An event may be recorded this long after its time: it is stamped before its slot is claimed."""
+FROM_THE_OLDEST: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class RingState(msgspec.Struct, frozen=True):
@@ -30,13 +35,25 @@ class RingState(msgspec.Struct, frozen=True):
     """Events whose slot was damaged, or claimed and never written."""
     forgotten: int = 0
     """Events that were overwritten before this reader came: not its loss, but it can't know them."""
+    position: int = 0
+    """The number of the last event that was read, or passed over: where another reader may go on."""
+
+
+class Stamp(msgspec.Struct, frozen=True, array_like=True):
+    """What another host's clock said: after it was asked, and before that was heard, by the reading's clock."""
+
+    host: Host
+    t_ns: int
+    heard_ns: int
+    asked_ns: int | None = None
+    """None: it was not asked, it spoke by itself."""
 
 
 class Reading(msgspec.Struct, frozen=True):
     """One poll of a source: the events that are new, and how each ring stood.
 
-    ``t_ns`` is CLOCK_MONOTONIC when the poll started; events are still encoded, each with the index of its
-    ring in ``rings``.
+    ``t_ns`` is CLOCK_MONOTONIC of ``host`` when the poll started; events are still encoded, each with the index of
+    its ring in ``rings``, and have their own hosts' times.
     """
 
     t_ns: int
@@ -44,6 +61,14 @@ class Reading(msgspec.Struct, frozen=True):
     rings: tuple[RingState, ...] = ()
     events: Sequence[tuple[int, bytes]] = ()
     notices: tuple[str, ...] = ()
+    host: Host | None = None
+    """None: the one that all its rings are on, as in recordings of former versions."""
+    lag_ns: int = SAME_HOST_LAG_NS
+    """An event may be read so long after its time."""
+    stamps: tuple[Stamp, ...] = ()
+    """What was heard of other hosts' clocks, apart from events."""
+    more: bool = False
+    """It is only a part: what lies in the rings by now has not all been read."""
 
 
 class Source(Protocol):
@@ -57,17 +82,30 @@ class Source(Protocol):
     def poll(self) -> Reading | None:
         """What is new; None once there will never be more."""
 
+    def settle(self) -> None:
+        """Wait, a few seconds at most, until all that was said by now can be polled.
+
+        Raises PushscopeError if nothing can be read, and why.
+        """
+
     def close(self) -> None: ...
 
 
 class RingsSource:
-    """The rings in one folder of this host; engines may come and go."""
+    """The rings in one folder of this host; engines may come and go.
+
+    ``after`` says of rings (by instance) that were read before up to which position; others are read from their
+    oldest event on. With ``at_most`` a poll gives no more events of a ring, and says if there are.
+    """
 
     ends = False
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, after: Mapping[str, int] = FROM_THE_OLDEST, *, at_most: int = 1 << 60):
         self.folder = folder
         self.label = str(folder)
+        self._after = after
+        self._at_most = at_most
+        self._host = this_host()
         self._readers: dict[str, RingReader] = {}
         self._backlog: dict[str, list[bytes]] = {}
         """Read already, when a dead ring was looked at for its age."""
@@ -83,13 +121,21 @@ class RingsSource:
             self._scan_due = t_ns + RESCAN_NS
         states: list[RingState] = []
         events: list[tuple[int, bytes]] = []
+        more = False
         for index, (name, reader) in enumerate(self._readers.items()):
             alive = reader.alive()  # before reading: what a dying engine still wrote is then read with it
             events.extend((index, payload) for payload in self._backlog.pop(name, ()))
-            events.extend((index, payload) for payload in reader.poll(t_ns))
-            states.append(RingState(reader.origin, alive, reader.lost, reader.torn, reader.forgotten))
+            payloads = reader.poll(t_ns, self._at_most)
+            events.extend((index, payload) for payload in payloads)
+            more = more or len(payloads) == self._at_most
+            counts = reader.lost, reader.torn, reader.forgotten, reader.position
+            states.append(RingState(reader.origin, alive, *counts))
         notices = tuple(filter(None, (self._folder_notice, *self._refused.values())))
-        return Reading(t_ns, unix_ns, tuple(states), events, notices)
+        return Reading(t_ns, unix_ns, tuple(states), events, notices, self._host, more=more)
+
+    def settle(self) -> None:
+        """A slot that a dying thread has claimed and never written is passed over only after a while."""
+        time.sleep(HOLE_NS / 1e9)
 
     def close(self) -> None:
         for reader in self._readers.values():
@@ -114,13 +160,14 @@ class RingsSource:
 
     def _open(self, name: str, t_ns: int) -> None:
         try:
-            reader = RingReader(self.folder / name)
+            reader = RingReader(self.folder / name, self._after.get(name.removesuffix(SUFFIX)))
         except RingError as e:
             self._refused[name] = str(e)
             return
-        if not reader.alive():
+        if not reader.alive() and reader.origin.instance not in self._after:
             payloads = reader.poll(t_ns)
-            if _is_of_another_day(reader.origin, payloads, t_ns):
+            another_boot = bool(self._host.boot_id) and reader.origin.boot_id not in ("", self._host.boot_id)
+            if another_boot or _is_of_another_day(reader.origin, payloads, t_ns):
                 self._ignored.add(name)
                 reader.close()
                 return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -12,12 +11,13 @@ import msgspec
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.assembler import Assembler
+from pushscope.telemetry.clocks import ClockOffset
 from pushscope.telemetry.diagnosis.engines import diagnose_engines
 from pushscope.telemetry.diagnosis.live import Diagnoses
 from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.diagnosis.thresholds import Thresholds, from_environment
 from pushscope.telemetry.group import Group
-from pushscope.telemetry.ring import HOLE_NS
+from pushscope.telemetry.hosts import Decoded, Hosts
 from pushscope.telemetry.snapshot import Engine, EngineProcess, Snapshot, Totals
 from pushscope.telemetry.source import FORGET_DEAD_NS, Reading, RingState, Source
 from pushscope.telemetry.story import Stories
@@ -25,8 +25,6 @@ from pushscope.telemetry.transfer import Outcome, Transfer
 from pushscope.telemetry.usual import UsualTimes
 
 WINDOW_NS: Final = 10_000_000_000
-SAME_HOST_LAG_NS: Final = 20_000_000
-"""An event may be recorded this long after its time: it is stamped before its slot is claimed."""
 MAX_SHOWN_RECENT: Final = 200
 _SIDES: Final = ("P", "PD", "D")
 
@@ -58,7 +56,11 @@ class _Process:
 
 
 class Watcher:
-    """Follows one source. Not for several threads at once."""
+    """Follows one source. Not for several threads at once.
+
+    All times that it tells are of the clock of its readings' host. Engines on several hosts it follows half a second
+    later: see :mod:`pushscope.telemetry.hosts`.
+    """
 
     def __init__(
         self,
@@ -78,6 +80,7 @@ class Watcher:
         self._on_closed = on_closed
         self._delivered: deque[int] = deque()
         """When the transfers ended that were delivered and closed in the last ten seconds."""
+        self._hosts = Hosts()
         self._processes: dict[str, _Process] = {}
         self._rings: tuple[RingState, ...] = ()
         self._reading: Reading | None = None
@@ -90,16 +93,50 @@ class Watcher:
         """Read and fold what is new; False once the source has come to its end."""
         reading = self.source.poll()
         if reading is None:
-            return False
+            self._catch_up()
+        elif self._hosts.are_several(reading):
+            for decoded in self._hosts.take(reading):
+                self._take_translated(decoded)
+        else:
+            self._take(reading)
+        return reading is not None
+
+    def _take(self, reading: Reading) -> None:
+        processes = self._meet(reading)
+        for index, payload in reading.events:
+            try:
+                event = ev.decode(payload)
+            except msgspec.MsgspecError:
+                processes[index].unknown += 1
+                continue
+            self._fold(reading.rings[index].origin, processes[index], event)
+        self._taken(reading)
+
+    def _take_translated(self, decoded: Decoded) -> None:
+        reading = decoded.reading
+        processes = self._meet(reading)
+        for index, event in decoded.events:
+            if event is None:
+                processes[index].unknown += 1
+            else:
+                self._fold(reading.rings[index].origin, processes[index], event)
+        self._taken(reading)
+
+    def _meet(self, reading: Reading) -> list[_Process]:
+        """The rings of a reading: their figures, in the same order."""
         self._reading, self._rings = reading, reading.rings
         self.assembler.rings(reading.rings)
         self.stories.rings(reading.rings)
-        processes = [self._processes.setdefault(s.origin.instance, _Process()) for s in reading.rings]
-        for index, payload in reading.events:
-            self._fold(reading.rings[index].origin, processes[index], payload)
+        return [self._processes.setdefault(s.origin.instance, _Process()) for s in reading.rings]
+
+    def _taken(self, reading: Reading) -> None:
         self._note_losses(reading)
-        self.assembler.close_ended(reading.t_ns, reading.t_ns - SAME_HOST_LAG_NS)
-        return True
+        self.assembler.close_ended(reading.t_ns, reading.t_ns - reading.lag_ns)
+
+    def _catch_up(self) -> None:
+        """Fold what was read and is held back."""
+        for decoded in self._hosts.rest():
+            self._take_translated(decoded)
 
     def run_to_end(self) -> None:
         """Read a recording to its end."""
@@ -107,13 +144,17 @@ class Watcher:
             pass
 
     def read_all(self) -> None:
-        """Read a recording to its end; of rings all that is there, past what a dying thread left unwritten."""
+        """Read a recording to its end; of rings and agents all that is there by now.
+
+        Raises PushscopeError if nothing can be read.
+        """
         if self.source.ends:
             self.run_to_end()
             return
         self.poll()
-        time.sleep(HOLE_NS / 1e9)
+        self.source.settle()
         self.poll()
+        self._catch_up()
 
     def _note_losses(self, reading: Reading) -> None:
         for state in reading.rings:
@@ -136,12 +177,7 @@ class Watcher:
         if self._on_closed is not None:
             self._on_closed(transfer)
 
-    def _fold(self, origin: ev.Origin, process: _Process, payload: bytes) -> None:
-        try:
-            event = ev.decode(payload)
-        except msgspec.MsgspecError:
-            process.unknown += 1
-            return
+    def _fold(self, origin: ev.Origin, process: _Process, event: ev.Event) -> None:
         self.stories.feed(origin, event)
         process.events += 1
         if process.last_t is None or event.t > process.last_t:
@@ -192,6 +228,10 @@ class Watcher:
         """What is wrong with a transfer that is followed, or (``on_forgotten``) is about to be forgotten."""
         return self._diagnoses.of(transfer, self._now_ns)
 
+    def clocks(self) -> tuple[ClockOffset, ...]:
+        """How the clocks of the engines' hosts are apart; empty if all are on the reader's own host."""
+        return self._hosts.offsets(self._reading.t_ns) if self._reading else ()
+
     def snapshot(self) -> Snapshot:
         """What is so at the last poll."""
         reading = self._reading or Reading(0, 0)
@@ -202,6 +242,7 @@ class Watcher:
         recent = sorted((*ended, *self.assembler.recent), key=_ended, reverse=True)[:MAX_SHOWN_RECENT]
         outcomes = Counter(self.assembler.closed_by_outcome) + Counter(t.outcome for t in ended)
         engines = self._engines()
+        clocks = self.clocks()
         return Snapshot(
             taken_ns=self._now_ns,
             taken_unix_s=reading.unix_ns / 1e9,
@@ -211,9 +252,10 @@ class Watcher:
             waiting=tuple(waiting),
             recent=tuple(recent),
             diagnoses=self._diagnosed(engines, followed),
+            clocks=clocks,
             totals=self._totals(reading.t_ns, outcomes, len(in_flight), len(waiting), ended),
             unread=tuple(reading.notices),
-            notices=tuple(self._notices(reading, engines)),
+            notices=(*self._notices(reading, engines), *(c.notice for c in clocks if c.notice)),
         )
 
     def _diagnosed(self, engines: Sequence[Engine], followed: Sequence[Transfer]) -> tuple[Diagnosis, ...]:

@@ -7,18 +7,17 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pushscope.telemetry.cli import Replay, RingFolder, print_out, say, write_out
+from pushscope.telemetry.cli import Connect, Replay, RingFolder, Token, print_out, say, where, write_out
+from pushscope.telemetry.where import Where
 from pushscope.tui.feed import SnapshotSource
 
-OpenSource = Callable[[Path | None, bool, Path | None], AbstractContextManager[SnapshotSource]]
-"""Opens a recording, or with None this host's rings (in the folder that comes last, or the usual one), for
-as long as the context lasts. A recording is played at its own speed, or (True) read to its end at once.
-Raises OSError or ValueError with a sentence for the user if it can't."""
+OpenSource = Callable[[Where, bool], AbstractContextManager[SnapshotSource]]
+"""Opens what is to be read for as long as the context lasts. A recording is played at its own speed, or (True) read
+to its end at once. Raises OSError or ValueError with a sentence for the user if it can't."""
 
 CANNOT_TELL = 2
 """Exit code: the source can't be read, or there is no terminal to draw on."""
@@ -42,11 +41,12 @@ def top_command(open_source: OpenSource) -> Callable[..., None]:
         replay: Replay = None,
         refresh: Refresh = 0.5,
         rings: RingFolder = None,
+        connect: Connect = None,
+        token: Token = None,
     ) -> None:
         """Show every KV transfer in flight, who waits for whom, and what ended lately."""
-        code = top(
-            open_source, once=once, json_output=json_output, replay=replay, refresh=refresh, rings=rings
-        )
+        told = where(replay, rings, connect, token)
+        code = top(open_source, told, once=once, json_output=json_output, refresh=refresh)
         raise typer.Exit(code)
 
     return command
@@ -54,24 +54,23 @@ def top_command(open_source: OpenSource) -> Callable[..., None]:
 
 def top(
     open_source: OpenSource,
+    told: Where,
     *,
     once: bool = False,
     json_output: bool = False,
-    replay: Path | None = None,
     refresh: float = 0.5,
-    rings: Path | None = None,
 ) -> int:
     """Run ``pushscope top`` and give its exit code: 0, ``CANNOT_TELL``, or 143 after SIGTERM on a screen."""
     if not (once or json_output or (sys.stdin.isatty() and sys.stdout.isatty())):
         return _complain("top draws on a terminal, and this is none: use --once or --json")
     try:
-        with open_source(replay, once, rings) as snapshots:
+        with open_source(told, once) as snapshots:
             if json_output:
                 _print_json(snapshots, None if once else refresh)
             elif once:
                 _print_text(snapshots)
             else:
-                return _run_app(snapshots, refresh, "" if replay is None else f"recording {replay}")
+                return _run_app(snapshots, refresh, "" if told.is_live else f"recording {told.replay}")
     except BrokenPipeError:
         return 0  # the reader of the pipe has seen enough
     except (OSError, ValueError) as error:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from contextlib import closing
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
-from pushscope.telemetry.cli import Replay, RingFolder, open_source, print_out, say, sentences, write_out
+from pushscope.telemetry.cli import (
+    Connect,
+    Replay,
+    RingFolder,
+    Token,
+    print_out,
+    say,
+    sentences,
+    where,
+    write_out,
+)
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.report import Report, report_json, summarize
-from pushscope.telemetry.ring import default_folder, opened_folder
 from pushscope.telemetry.source import Source
 from pushscope.telemetry.transfer import Transfer
 from pushscope.telemetry.watch import Watcher
@@ -22,6 +30,8 @@ from pushscope.tui.report_view import render_report
 def report(
     replay: Replay = None,
     rings: RingFolder = None,
+    connect: Connect = None,
+    token: Token = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say where the transfers' time went: per stage and rank, exposed and hidden. Reads what the rings hold.
@@ -29,9 +39,9 @@ def report(
     Exit status 2 if they, or the recording, can't be read; of a damaged recording what lies before is shown.
     """
     with sentences():
-        if replay is None:
-            _check(rings or default_folder())
-        with closing(open_source(replay, rings)) as source:
+        told = where(replay, rings, connect, token)
+        told.check()
+        with closing(told.open()) as source:
             summary, names, damage = reported(source)
         for notice in summary.notices:
             if notice != str(damage):  # which comes last, below what is good
@@ -51,9 +61,7 @@ def reported(source: Source) -> tuple[Report, dict[str, str], PushscopeError | N
     watcher = Watcher(source, on_closed=ended.append)
     damage: PushscopeError | None = None
     try:
-        watcher.poll()
-        if source.ends:
-            watcher.run_to_end()
+        watcher.read_all()
     except PushscopeError as e:
         damage = e
     snapshot = watcher.snapshot()
@@ -61,9 +69,3 @@ def reported(source: Source) -> tuple[Report, dict[str, str], PushscopeError | N
     summary = summarize([*ended, *watcher.assembler.open_transfers()])
     names = {engine.engine_id: engine.name for engine in snapshot.engines}
     return msgspec.structs.replace(summary, notices=notices), names, damage
-
-
-def _check(rings: Path) -> None:
-    """Raises PushscopeError if the folder can't be read: it may hold transfers or none, nobody can tell."""
-    with opened_folder(rings):
-        pass

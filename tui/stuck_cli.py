@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,19 +14,20 @@ from rich.live import Live
 from rich.text import Text
 
 from pushscope.telemetry.cli import (
+    Connect,
     Replay,
     RingFolder,
-    open_source,
+    Token,
     print_out,
     say,
     sentences,
     stopped_by_signals,
+    where,
     write_out,
 )
 from pushscope.telemetry.diagnosis.model import Severity
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.recording import Playback, RecordingSource
-from pushscope.telemetry.ring import default_folder, opened_folder
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.stuck import (
     EXIT_STATUS,
@@ -40,6 +40,7 @@ from pushscope.telemetry.stuck import (
     stuck_json,
 )
 from pushscope.telemetry.watch import Watcher
+from pushscope.telemetry.where import Where
 from pushscope.tui.stuck_view import change_line, render_stuck, state_lines, stuck_lines, wall_time
 
 REFRESH_S = 0.5
@@ -58,6 +59,8 @@ def stuck(
     ] = Severity.WARNING,
     replay: Replay = None,
     rings: RingFolder = None,
+    connect: Connect = None,
+    token: Token = None,
 ) -> None:
     """Say what is stuck, why, and what to do: the worst first, then the oldest.
 
@@ -65,24 +68,23 @@ def stuck(
     events lost just now). With --watch it is that of the last look.
     """
     with sentences():
-        if replay is None:
-            with opened_folder(rings or default_folder()):
-                pass
+        told = where(replay, rings, connect, token)
+        told.check()
         look = _watch if watch else _look_once
-        found = look(as_json, at_least, replay, rings)
+        found = look(as_json, at_least, told)
     raise typer.Exit(EXIT_STATUS[found.verdict])
 
 
-def _look_once(as_json: bool, at_least: Severity, replay: Path | None, rings: Path | None) -> Stuck:
+def _look_once(as_json: bool, at_least: Severity, told: Where) -> Stuck:
     damage: PushscopeError | None = None
-    with closing(open_source(replay, rings)) as source:
+    with closing(told.open()) as source:
         watcher = Watcher(source)
         try:
             watcher.read_all()
         except PushscopeError as e:
             damage = e
         snapshot = watcher.snapshot()
-    found = stuck_in(snapshot, at_least, live=replay is None)
+    found = stuck_in(snapshot, at_least, live=told.is_live)
     for notice in snapshot.notices:
         if not any(notice in why for why in found.unknown):
             say(notice)
@@ -98,21 +100,22 @@ def _look_once(as_json: bool, at_least: Severity, replay: Path | None, rings: Pa
 # -- watching ----------------------------------------------------------------------------------------
 
 
-def _watch(as_json: bool, at_least: Severity, replay: Path | None, rings: Path | None) -> Stuck:
+def _watch(as_json: bool, at_least: Severity, told: Where) -> Stuck:
     found = Stuck(verdict=Verdict.UNKNOWN)
     in_place = sys.stdout.isatty() and not as_json
     shown = _in_place() if in_place else nullcontext(_ChangesAsJson() if as_json else _Changes())
     with stopped_by_signals() as stop, shown as show:
-        for snapshot in _looks(replay, rings, stop):
-            found = stuck_in(snapshot, at_least, live=replay is None)
+        for snapshot in _looks(told, stop):
+            found = stuck_in(snapshot, at_least, live=told.is_live)
             show(found, snapshot)
     return found
 
 
-def _looks(replay: Path | None, rings: Path | None, stop: threading.Event) -> Iterator[Snapshot]:
+def _looks(told: Where, stop: threading.Event) -> Iterator[Snapshot]:
     """The present state, again and again, until it is told to stop or a recording is over."""
-    playback = None if replay is None else Playback(RecordingSource(replay))
-    with closing(playback or open_source(None, rings)) as source:
+    opened = told.open()
+    playback = Playback(opened) if isinstance(opened, RecordingSource) else None
+    with closing(playback or opened) as source:
         watcher = Watcher(source)
         while not stop.is_set():
             if playback is None:

@@ -9,9 +9,18 @@ import msgspec
 import typer
 from rich.console import Console
 
-from pushscope.telemetry.cli import Replay, RingFolder, open_source, print_out, say, sentences, write_out
+from pushscope.telemetry.cli import (
+    Connect,
+    Replay,
+    RingFolder,
+    Token,
+    print_out,
+    say,
+    sentences,
+    where,
+    write_out,
+)
 from pushscope.telemetry.errors import PushscopeError
-from pushscope.telemetry.ring import default_folder, opened_folder
 from pushscope.telemetry.units import clean, count
 from pushscope.telemetry.why.account import Answer, answer
 from pushscope.tui.why_view import candidate_lines, render_account
@@ -33,16 +42,17 @@ def why(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     replay: Replay = None,
     rings: RingFolder = None,
+    connect: Connect = None,
+    token: Token = None,
 ) -> None:
     """Tell one request's whole story: what is wrong with it, what did not come, where its time went, all its events.
 
     Exit status 2 if there is no such request, or several.
     """
     with sentences():
-        if replay is None:
-            with opened_folder(rings or default_folder()):
-                pass
-        with closing(open_source(replay, rings)) as source:
+        told = where(replay, rings, connect, token)
+        told.check()
+        with closing(told.open()) as source:
             found = answer(source, request_id)
         for notice in found.snapshot.notices:
             say(notice)

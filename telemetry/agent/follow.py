@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Final
 
 from pushscope.telemetry.agent.endpoints import Endpoints
-from pushscope.telemetry.agent.here import Here
 from pushscope.telemetry.agent.journal import Journal, keys_of
-from pushscope.telemetry.clock import read_anchor
+from pushscope.telemetry.agent.noting import Noting
+from pushscope.telemetry.clock import Host, read_anchor
+from pushscope.telemetry.clocks import ClockId, ClockOffset, clock_id
 from pushscope.telemetry.errors import PushscopeError
-from pushscope.telemetry.events import error_text
+from pushscope.telemetry.events import Origin, error_text
 from pushscope.telemetry.group import Group
 from pushscope.telemetry.snapshot import Snapshot
-from pushscope.telemetry.source import Source
 from pushscope.telemetry.spans.make import spans_of
 from pushscope.telemetry.spans.model import Span
 from pushscope.telemetry.spans.sampling import sampled
@@ -37,21 +37,25 @@ class Follower:
 
     def __init__(
         self,
-        source: Source,
-        here: Here,
+        everywhere: Noting,
+        here: Noting,
         journal: Journal,
         endpoints: Endpoints,
         *,
         ratio: float,
         say: Callable[[str], None],
     ):
-        """``source`` is ``here``, or ``here`` joined with what other hosts saw."""
+        """``here``: this host's rings, of which this agent speaks; ``everywhere``: the same, or joined with what
+        other hosts saw."""
+        self._everywhere = everywhere
         self._here, self._journal, self._endpoints = here, journal, endpoints
         self._ratio, self._say = ratio, say
         self._lock = threading.Lock()
-        self._watcher = Watcher(source, on_closed=self._closed, on_forgotten=self._forgotten)
+        self._watcher = Watcher(everywhere, on_closed=self._closed, on_forgotten=self._forgotten)
         self._patience_s = CATCH_UP_S
         """The first poll reads all that the rings hold, more than may wait: it may wait for the endpoint so long."""
+        self._clocks: tuple[ClockOffset, ...] = ()
+        """As they were before the last poll."""
         self._ahead_ns = 0
         """Wall time minus CLOCK_MONOTONIC, at the last poll."""
         self._counted: list[int] = []
@@ -66,6 +70,7 @@ class Follower:
         anchor = read_anchor()
         with self._lock:
             self._ahead_ns = anchor.unix_ns - anchor.monotonic_ns
+            self._clocks = self._watcher.clocks()
             self._watcher.poll()
         self._patience_s = 0.0
         if self._counted:
@@ -79,6 +84,10 @@ class Follower:
         """What is so at the last poll."""
         with self._lock:
             return self._watcher.snapshot()
+
+    def clock_notices(self) -> tuple[str, ...]:
+        """What must be known of the hosts' clocks."""
+        return tuple(offset.notice for offset in self._clocks if offset.notice)
 
     def _closed(self, transfer: Transfer) -> None:
         if not self._here.knows_all_of(transfer):
@@ -131,8 +140,22 @@ class Follower:
             diagnoses,
             to_unix=self._to_unix,
             local=self._here.origins.keys(),
-            origins=self._here.origins,
+            origins=self._everywhere.origins,
+            uncertainty_ns=self._uncertainty_ns(transfer),
         )
+
+    def _uncertainty_ns(self, transfer: Transfer) -> int | None:
+        """Of the offset between the clocks of P's and D's hosts; 0 where they have one clock, None if not known."""
+        origins = self._everywhere.origins
+        p, d = origins.get(transfer.p_engine or ""), origins.get(transfer.d_engine or "")
+        if p is None or d is None or _clock(p) == _clock(d):
+            return 0
+        between = (offset for offset in self._clocks if {offset.host, offset.peer_host} == {p.host, d.host})
+        return next((offset.uncertainty_ns for offset in between), None)
 
     def _to_unix(self, t_ns: int) -> int:
         return t_ns + self._ahead_ns
+
+
+def _clock(origin: Origin) -> ClockId:
+    return clock_id(Host(origin.host, origin.boot_id, origin.time_namespace))

@@ -14,14 +14,15 @@ from typing import Final
 
 import msgspec
 
+from pushscope.telemetry.agent.access import Access
 from pushscope.telemetry.agent.endpoints import Endpoints
 from pushscope.telemetry.agent.export import Done
 from pushscope.telemetry.agent.follow import Follower
 from pushscope.telemetry.agent.health import Health
-from pushscope.telemetry.agent.here import Here
 from pushscope.telemetry.agent.journal import Journal
+from pushscope.telemetry.agent.noting import Noting
 from pushscope.telemetry.agent.otlp import OtlpSettings, otlp_settings
-from pushscope.telemetry.agent.server import DEFAULT_ADDRESS, Address, AddressError, Server, listen, url_of
+from pushscope.telemetry.agent.server import DEFAULT_ADDRESS, Address, Server, listen, url_of
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.presence import Note, Occupied, Presence
 from pushscope.telemetry.source import RingsSource
@@ -56,6 +57,11 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = GRACE_S
     flush_s: float = FLUSH_S
 
+    @property
+    def access(self) -> Access:
+        """Who may ask."""
+        return Access(self.address.host, self.token)
+
 
 def run_agent(options: AgentOptions, environ: Mapping[str, str], stop: threading.Event, say: Say) -> None:
     """Read, export and answer until ``stop`` is set, or the engines are gone; then send what waits.
@@ -64,11 +70,7 @@ def run_agent(options: AgentOptions, environ: Mapping[str, str], stop: threading
     had, a folder that is not safe, another agent that reads it.
     """
     settings = otlp_settings(environ)
-    if not options.address.is_loopback and not options.token:
-        raise AddressError(
-            f"--bind {options.address} can be reached from other hosts, which needs a token: set PUSHSCOPE_TOKEN, "
-            f"for whoever may ask too"
-        )
+    options.access.check()
     for notice in settings.notices:
         say(notice)
     presence = _occupied(options.folder)
@@ -96,12 +98,13 @@ class Agent:
         self._options, self._settings, self._say = options, settings, say
         self._listener = listener
         self._began_s = self._read_s = self._engines_s = time.monotonic()
-        self._here = Here(RingsSource(options.folder))
+        self._here = Noting(RingsSource(options.folder))
+        self._everywhere = _joined(self._here, options)
         self._journal = Journal()
         self._endpoints = Endpoints(settings, self._here.origins, on_done=self._done, say=say)
         ratio = settings.ratio if options.sample is None else options.sample
         self._follower = Follower(
-            self._here, self._here, self._journal, self._endpoints, ratio=ratio, say=say
+            self._everywhere, self._here, self._journal, self._endpoints, ratio=ratio, say=say
         )
         self._engines: frozenset[str] = frozenset()
         self._nowhere_said = False
@@ -110,7 +113,10 @@ class Agent:
         """Until ``stop`` is set, or the engines are gone. ``presence`` None: once the folder is there."""
         from pushscope.telemetry.agent.api import make_app  # noqa: PLC0415 - HTTP only where an agent runs
 
-        server = Server(make_app(health=self.health), self._listener)
+        ended = threading.Event()
+        options, snapshot = self._options, self._follower.snapshot
+        app = make_app(options.folder, snapshot, access=options.access, health=self.health, ended=ended)
+        server = Server(app, self._listener)
         server.start()
         url = url_of(self._listener)
         self._say(f"reading the engines of {self._options.folder}, answering at {url}")
@@ -120,8 +126,9 @@ class Agent:
                 with closing(presence):
                     self._follow(stop, presence, url)
         finally:
+            ended.set()
             server.close()
-            self._here.close()
+            self._everywhere.close()
 
     def _wait_for_the_folder(self, stop: threading.Event) -> Presence | None:
         """The folder, once an engine has made it; None if ``stop`` comes first."""
@@ -199,6 +206,8 @@ class Agent:
         exports = self._endpoints.status()
         failed = self._follower.failed
         troubles = [
+            *self._everywhere.notices,
+            *self._follower.clock_notices(),
             self._journal.trouble,
             f"the spans of {failed} transfers could not be made" if failed else "",
             *(f"spans can't be exported to {e.endpoint}: {e.trouble}" for e in exports if e.trouble),
@@ -219,6 +228,17 @@ class Agent:
             counts=dict(self._journal.counts()),
             troubles=tuple(filter(None, troubles)),
         )
+
+
+def _joined(here: Noting, options: AgentOptions) -> Noting:
+    """This host's rings, with what the agents of other hosts stream."""
+    if not options.peers:
+        return here
+    from pushscope.telemetry.joined import JoinedSource  # noqa: PLC0415 - only for several
+    from pushscope.telemetry.remote import RemoteSource, agent_url  # noqa: PLC0415
+
+    peers = [RemoteSource(url, options.token) for url in dict.fromkeys(map(agent_url, options.peers))]
+    return Noting(JoinedSource([here, *peers]))
 
 
 def _dropped(counts: Mapping[str, float]) -> int:

@@ -27,15 +27,6 @@ class Address(NamedTuple):
     host: str
     port: int
 
-    @property
-    def is_loopback(self) -> bool:
-        """Only this host (in a pod: only this pod) can reach it."""
-        if self.host == "localhost":
-            return True
-        with contextlib.suppress(ValueError):
-            return ipaddress.ip_address(self.host).is_loopback
-        return False
-
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 

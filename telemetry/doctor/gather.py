@@ -158,6 +158,9 @@ class _Listening:
                     self.peer_hosts.setdefault(engine, set()).add(event.peer_host)
         return self.reading
 
+    def settle(self) -> None:
+        self._source.settle()
+
     def close(self) -> None:
         self._source.close()
 

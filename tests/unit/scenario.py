@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.assembler import Assembler
+from pushscope.telemetry.clock import this_host
 from pushscope.telemetry.source import Reading, RingState
 
 START_NS = 1_000_000_000_000
@@ -24,8 +25,8 @@ def origin(
 ) -> ev.Origin:
     return ev.Origin(
         host="host",
-        boot_id="boot",
-        time_namespace="time:[1]",
+        boot_id=this_host().boot_id,
+        time_namespace=this_host().time_namespace,
         pid=100 if engine == P_ENGINE else 200,
         connector_role=role,
         engine_id=engine,
@@ -116,6 +117,9 @@ class ListSource:
 
     def poll(self) -> Reading | None:
         return self.readings.pop(0) if self.readings else None
+
+    def settle(self) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -15,6 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from pushscope.connector.options import read_options
+from pushscope.telemetry.agent.access import is_loopback
 from pushscope.telemetry.agent.command import agent
 from pushscope.telemetry.agent.journal import Journal
 from pushscope.telemetry.agent.server import PORT, parse_address
@@ -96,7 +97,7 @@ class TestPod:
         for variable in asked - {"PUSHSCOPE_DIR"}:
             assert variable in told
         assert parse_address(environment(sidecar)["PUSHSCOPE_BIND"]).port == PORT
-        assert not parse_address(environment(sidecar)["PUSHSCOPE_BIND"]).is_loopback
+        assert not is_loopback(parse_address(environment(sidecar)["PUSHSCOPE_BIND"]).host)
         assert "PUSHSCOPE_TOKEN" in asked
 
     def test_ports_and_probe(self, name):

@@ -23,21 +23,22 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from pushscope.telemetry.snapshot import Snapshot
+from pushscope.telemetry.where import Where
 from pushscope.tui.cli import CANNOT_TELL, top, top_command
 from pushscope.tui.once import render_snapshot, snapshot_json
 
 from . import samples
 
-Opener = Callable[[Path | None, bool, Path | None], AbstractContextManager[Callable[[], Snapshot]]]
+Opener = Callable[[Where, bool], AbstractContextManager[Callable[[], Snapshot]]]
 
 
 @contextmanager
-def sample_source(replay: Path | None, to_end: bool, rings: Path | None) -> Iterator[Callable[[], Snapshot]]:
-    yield lambda: samples.busy(source=f"recording {replay}") if replay else samples.busy()
+def sample_source(where: Where, to_end: bool) -> Iterator[Callable[[], Snapshot]]:
+    yield lambda: samples.busy(source=f"recording {where.replay}") if where.replay else samples.busy()
 
 
 @contextmanager
-def broken_source(replay: Path | None, to_end: bool, rings: Path | None) -> Iterator[Callable[[], Snapshot]]:
+def broken_source(where: Where, to_end: bool) -> Iterator[Callable[[], Snapshot]]:
     raise PermissionError("the folder [x] belongs to uid 1001, not to 1000")
     yield samples.busy
 
@@ -99,14 +100,14 @@ def test_help_names_every_option(app: typer.Typer) -> None:
 def test_a_source_that_cannot_be_opened_is_a_sentence_and_exit_code_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert top(broken_source, once=True) == CANNOT_TELL
+    assert top(broken_source, Where(), once=True) == CANNOT_TELL
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == "pushscope: the folder [x] belongs to uid 1001, not to 1000\n"
 
 
 def test_without_a_terminal_it_says_what_to_use(capsys: pytest.CaptureFixture[str]) -> None:
-    assert top(sample_source) == CANNOT_TELL
+    assert top(sample_source, Where()) == CANNOT_TELL
     assert "--once or --json" in capsys.readouterr().err
 
 

@@ -29,6 +29,9 @@ class WorldSource:
     def poll(self) -> Reading:
         return msgspec.structs.replace(at_world_time(self._rings.poll()), t_ns=self._world.clock.ns)
 
+    def settle(self) -> None:
+        self._rings.settle()
+
     def close(self) -> None:
         self._rings.close()
 

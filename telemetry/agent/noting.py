@@ -1,4 +1,4 @@
-"""The rings of this host, and who records into them: what an agent may speak for."""
+"""A source that remembers who records: of this host's rings, what an agent may speak for."""
 
 from __future__ import annotations
 
@@ -8,34 +8,38 @@ from typing import Final
 import msgspec
 
 from pushscope.telemetry.events import Origin, decode
-from pushscope.telemetry.source import Reading, RingsSource
+from pushscope.telemetry.source import Reading, Source
 from pushscope.telemetry.transfer import Transfer
 
 _A_FEW: Final = 64
 """Some of the oldest events in a ring are older than the others: what was open then was said again."""
 
 
-class Here:
-    """A source of this host's rings that remembers its engines."""
+class Noting:
+    """Another source, live, of which the engines are remembered."""
 
     ends = False
 
-    def __init__(self, rings: RingsSource):
-        self._rings = rings
-        self.label = rings.label
+    def __init__(self, source: Source):
+        self._source = source
+        self.label = source.label
         self.origins: dict[str, Origin] = {}
         """Engine id -> one of those who record for it, the newest; also of engines that are gone."""
         self.num_rings = self.num_alive = 0
         """At the last poll: rings, and those whose process is there."""
         self.alive: frozenset[str] = frozenset()
         """Engines of which at least one process is there."""
+        self.notices: tuple[str, ...] = ()
+        """What of it could not be read, and why."""
         self.began_ns = 0
         """When it was polled first."""
         self.horizon_ns = 0
         """What happened before, and had been written over when it was polled first, is known in part only."""
 
-    def poll(self) -> Reading:
-        reading = self._rings.poll()
+    def poll(self) -> Reading | None:
+        reading = self._source.poll()
+        if reading is None:
+            return None
         if not self.began_ns:
             self.began_ns, self.horizon_ns = reading.t_ns, _horizon_of(reading)
         for state in reading.rings:
@@ -43,6 +47,7 @@ class Here:
             if known is None or known.anchor_monotonic_ns < state.origin.anchor_monotonic_ns:
                 self.origins[state.origin.engine_id] = state.origin
         alive = [state.origin.engine_id for state in reading.rings if state.alive]
+        self.notices = reading.notices
         self.num_rings, self.num_alive, self.alive = len(reading.rings), len(alive), frozenset(alive)
         return reading
 
@@ -50,8 +55,11 @@ class Here:
         """False for one that was over before we came, and of which the beginning may have been written over."""
         return transfer.opened_ns >= self.horizon_ns or transfer.since_ns >= self.began_ns
 
+    def settle(self) -> None:
+        self._source.settle()
+
     def close(self) -> None:
-        self._rings.close()
+        self._source.close()
 
 
 def _horizon_of(reading: Reading) -> int:
