@@ -13,6 +13,7 @@ from pushscope.telemetry.agent.health import Health
 
 PER_S = 200.0
 UP_S, DOWN_S = 15.0, 60.0
+QUIET_S = 5.0
 BUDGET_MIB = 200.0
 
 
@@ -46,10 +47,7 @@ def run(_settings: Settings, progress: Progress) -> list[Figure]:
         time.sleep(UP_S)
         highest_mib = max(highest_mib, agent.resident_mib())
         pair.stop()
-        agent.wait_until(
-            lambda: agent.health().counts.get("transfers.delivered") == pair.num_begun, "the end"
-        )
-        agent.wait_until(lambda: _queued(agent.health()) == 0, "the end of the queue")
+        _wait_until_quiet(agent)
         after_mib, after = agent.resident_mib(), agent.health()
     receiver.close()
     told = _exported(after) + _dropped(after)
@@ -66,12 +64,22 @@ def run(_settings: Settings, progress: Progress) -> list[Figure]:
         _figure("spans neither exported nor counted as dropped", "spans", missing).against(
             "0", held=missing == 0
         ),
+        _figure("transfers that began", "transfers", pair.num_begun),
+        _figure("of them seen to be delivered", "transfers", delivered),
         _figure("the longest that the rings were not read", "s", hung_s).against(
             "<= 1 s", held=hung_s <= 1.0
         ),
         _figure("until it exports again", "s", again_s),
         _figure("until the queue is empty again", "s", caught_up_s),
     ]
+
+
+def _wait_until_quiet(agent: AgentProcess) -> None:
+    """Until nothing is queued, and no transfer was closed for some seconds."""
+    last = -1.0
+    while last != (now := agent.health().counts["transfers.delivered"]) or _queued(agent.health()):
+        last = now
+        time.sleep(QUIET_S)
 
 
 def _exported(health: Health) -> float:
