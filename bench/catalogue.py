@@ -37,6 +37,12 @@ BENCHES: dict[str, Bench] = {
     "step": Bench("bench.step", "what recording adds to an engine step, and to a write polled"),
     "read": Bench("bench.read", "events read and assembled per second of one core"),
     "memory": Bench("bench.memory", "memory of a watcher with 10,000 transfers in flight"),
+    "agent": Bench("bench.agent", "CPU of the agent per transfer, and its memory with 10,000 in flight"),
+    "outage": Bench(
+        "bench.outage",
+        "the agent while its OTLP endpoint is down for a minute (only by name)",
+        by_default=False,
+    ),
     "screen": Bench("bench.screen", "first paint and frames of pushscope top"),
     "serving": Bench("bench.serving", "TTFT, TPOT and CPU of engines, recording over plain vLLM"),
     "control": Bench(

@@ -21,6 +21,7 @@ from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl import metadata as nixl_metadata
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import PUSH_REG_NOTIF_PREFIX
 
+from pushscope.connector.agent import start_agent
 from pushscope.connector.nixl_proxy import NixlProxy
 from pushscope.connector.options import Options, OptionsError, read_options
 from pushscope.connector.pull_seams import PULL
@@ -93,6 +94,16 @@ def _instrument(connector: Any, vllm_config: Any, mode: str) -> None:
         _instrument_scheduler(connector.connector_scheduler, vllm_config, options, mode)
     if connector.connector_worker is not None:
         _instrument_worker(connector.connector_worker, vllm_config, options, mode)
+    if options.agent == "auto" and _is_first_of_host(connector, vllm_config.parallel_config):
+        start_agent(options.folder)
+
+
+def _is_first_of_host(connector: Any, parallel: Any) -> bool:
+    """Whether it is the one that starts the agent: the scheduler of the host's first engine, or, on a host that has
+    no scheduler (further nodes of one engine), its first worker."""
+    if connector.connector_scheduler is not None:
+        return not getattr(parallel, "data_parallel_rank_local", None)
+    return getattr(parallel, "node_rank", 0) > 0 and _local_rank() == 0
 
 
 def _instrument_scheduler(scheduler: Any, vllm_config: Any, options: Options, mode: str) -> None:
@@ -203,6 +214,15 @@ def _pp_rank() -> int:
     try:
         return int(get_pp_group().rank_in_group)
     except AssertionError:  # no process group: a worker made by hand
+        return 0
+
+
+def _local_rank() -> int:
+    from vllm.distributed.parallel_state import get_world_group  # noqa: PLC0415 - needs initialised ranks
+
+    try:
+        return int(get_world_group().local_rank)
+    except AssertionError:
         return 0
 
 

@@ -12,6 +12,8 @@ import msgspec
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.ring import DEFAULT_BYTES, default_folder
 
+AGENT = ("off", "auto")
+
 
 class OptionsError(PushscopeError):
     """The configuration cannot be used; the message names the key, what was expected and what was found."""
@@ -28,6 +30,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Size of one ring; each connector instance (scheduler, and worker of each rank) has one."""
     group: str | None = None
     """A group of the host that may read the rings (folder 0750, files 0640); default: only this user."""
+    agent: str = "off"
+    """``auto``: the first engine of a host starts the agent of the folder, which ends with the last one."""
     hash_request_ids: bool = False
     """Record digests of request ids instead of the ids."""
     propagate_context: bool = True
@@ -59,6 +63,9 @@ def read_options(extra_config: Mapping[str, Any] | None, environ: Mapping[str, s
             values[name] = environ[variable]
     try:
         # Not strict: the environment has only text. "true"/"false"/"1"/"0" become booleans.
-        return msgspec.convert(values, Options, strict=False)
+        options = msgspec.convert(values, Options, strict=False)
     except msgspec.ValidationError as e:
         raise OptionsError(f'option under "pushscope" has a wrong value: {e}') from e
+    if options.agent not in AGENT:
+        raise OptionsError(f'option "agent" is {options.agent!r}; expected {" or ".join(AGENT)}')
+    return options

@@ -7,6 +7,7 @@ import typer
 from pushscope.lab import cli as lab_cli
 from pushscope.lab.demo import demo
 from pushscope.telemetry import cli as telemetry_cli
+from pushscope.telemetry.agent.command import agent
 from pushscope.telemetry.doctor.command import doctor
 from pushscope.telemetry.live import snapshots
 from pushscope.telemetry.spans import command as trace_command
@@ -30,6 +31,7 @@ app.command()(report)
 app.command()(telemetry_cli.record)
 app.command()(telemetry_cli.recording)
 app.add_typer(trace_command.app, name="trace")
+app.command()(agent)
 app.command()(doctor)
 app.add_typer(lab_cli.app, name="lab")
 app.command()(demo)

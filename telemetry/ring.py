@@ -150,9 +150,7 @@ def _group_id(group: str) -> int:
 def reap(folder_fd: int, *, older_than_s: float = REAP_AFTER_S) -> int:
     """Remove rings whose engine is gone and that nothing has touched for ``older_than_s``; returns how many."""
     removed = 0
-    for name in os.listdir(folder_fd):
-        if not name.endswith(SUFFIX):
-            continue
+    for name in [name for name in os.listdir(folder_fd) if name.endswith(SUFFIX)]:
         with contextlib.suppress(OSError):
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder_fd)
             try:
@@ -295,6 +293,8 @@ def _publish(folder_fd: int, name: str, size: int, header: bytes, mode: int) -> 
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(staging, flags, mode, dir_fd=folder_fd)
     try:
+        if mode & 0o040:  # for a group: the folder's
+            os.fchown(fd, -1, os.fstat(folder_fd).st_gid)
         os.fchmod(fd, mode)  # whatever the umask
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.posix_fallocate(fd, 0, size)

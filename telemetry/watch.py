@@ -11,6 +11,7 @@ import msgspec
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.assembler import Assembler
+from pushscope.telemetry.clocks import ClockOffset
 from pushscope.telemetry.diagnosis.engines import diagnose_engines
 from pushscope.telemetry.diagnosis.live import Diagnoses
 from pushscope.telemetry.diagnosis.model import Diagnosis
@@ -227,6 +228,10 @@ class Watcher:
         """What is wrong with a transfer that is followed, or (``on_forgotten``) is about to be forgotten."""
         return self._diagnoses.of(transfer, self._now_ns)
 
+    def clocks(self) -> tuple[ClockOffset, ...]:
+        """How the clocks of the engines' hosts are apart; empty if all are on the reader's own host."""
+        return self._hosts.offsets(self._reading.t_ns) if self._reading else ()
+
     def snapshot(self) -> Snapshot:
         """What is so at the last poll."""
         reading = self._reading or Reading(0, 0)
@@ -237,7 +242,7 @@ class Watcher:
         recent = sorted((*ended, *self.assembler.recent), key=_ended, reverse=True)[:MAX_SHOWN_RECENT]
         outcomes = Counter(self.assembler.closed_by_outcome) + Counter(t.outcome for t in ended)
         engines = self._engines()
-        clocks = self._hosts.offsets(reading.t_ns)
+        clocks = self.clocks()
         return Snapshot(
             taken_ns=self._now_ns,
             taken_unix_s=reading.unix_ns / 1e9,

@@ -31,6 +31,7 @@ class Group(StrEnum):
     NIXL = "NIXL"
     NETWORK = "network"
     ENGINES = "engines"
+    AGENT = "agent"
 
 
 class Check(msgspec.Struct, frozen=True):

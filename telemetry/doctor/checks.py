@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
+from pushscope.telemetry.doctor.agent_checks import agent_checks
 from pushscope.telemetry.doctor.check import Check, Group, Level
 from pushscope.telemetry.doctor.engine_checks import engine_checks
 from pushscope.telemetry.doctor.facts import Facts, Installed, Place, RingFolder
@@ -31,6 +32,7 @@ def checks_of(facts: Facts) -> tuple[Check, ...]:
         *_nixl(facts),
         *_network(facts),
         *engine_checks(facts),
+        *agent_checks(facts),
     )
 
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from pushscope.telemetry.agent.health import Health
 from pushscope.telemetry.fitness import NixlFitness, VllmFitness
 
 
@@ -82,6 +83,8 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     pp_size: int = 1
     lease_s: float = 30.0
     side_channel: str = ""
+    otlp_endpoint: str = ""
+    """Where it exports its own traces."""
     peer_hosts: tuple[str, ...] = ()
     """Side-channel hosts of other engines that it was told of."""
     schedulers: int = 1
@@ -93,6 +96,40 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     recording: bool = True
     environment: Mapping[str, str] | None = None
     """What of its environment matters here; None if it can't be read."""
+
+
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
+    """Another host's agent, asked from here."""
+
+    url: str
+    error: str = ""
+    """Why it did not answer."""
+    version: str = ""
+
+
+class Agent(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent that reads the folder."""
+
+    pid: int = 0
+    """As it sees itself; 0 if it could not leave a note."""
+    host: str = ""
+    url: str = ""
+    version: str = ""
+    error: str = ""
+    """Why it did not answer."""
+    health: Health | None = None
+    peers: tuple[Peer, ...] = ()
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where spans go, by OTLP."""
+
+    url: str
+    protocol: str = ""
+    off: str = ""
+    """Why nothing is exported at all."""
+    error: str = ""
+    """Why an empty export was not taken."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +144,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     folder: RingFolder
     engines: tuple[Engine, ...] = ()
     num_transfers: int = 0
+    agent: Agent | None = None
+    """None: none runs."""
+    endpoints: tuple[Endpoint, ...] = ()
     vllm: VllmFitness | None = None
     nixl: NixlFitness | None = None
     """None: not examined."""

@@ -19,6 +19,7 @@ import msgspec
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.clock import this_host
+from pushscope.telemetry.doctor.agent_facts import agent_of, endpoints_of
 from pushscope.telemetry.doctor.child import examine
 from pushscope.telemetry.doctor.facts import Engine, Facts, Installed, Place, RingFolder
 from pushscope.telemetry.recorder import SWITCH_NAME
@@ -57,6 +58,8 @@ def gather(folder: Path, *, quick: bool, on_progress: Callable[[str], None]) -> 
         folder=msgspec.structs.replace(looked_at, refused=reading.notices),
         engines=engines,
         num_transfers=snapshot.totals.transfers,
+        agent=agent_of(folder, on_progress),
+        endpoints=endpoints_of((e for e in engines if e.alive), os.environ, on_progress),
         vllm=vllm,
         nixl=nixl,
     )
@@ -198,6 +201,7 @@ def _engines(
             pp_size=newest.pp_size,
             lease_s=newest.lease_s,
             side_channel=seen.side_channel,
+            otlp_endpoint=newest.otlp_traces_endpoint,
             peer_hosts=tuple(sorted(filter(None, peer_hosts.get(seen.engine_id, ())))),
             schedulers=max((sum(rank == r for _, r in schedulers) for _, rank in schedulers), default=0),
             num_rings=len(states),

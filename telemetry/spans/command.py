@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from pushscope.telemetry import events as ev
-from pushscope.telemetry.cli import Replay, RingFolder, open_source, print_out, sentences
+from pushscope.telemetry.cli import Replay, RingFolder, print_out, sentences
 from pushscope.telemetry.errors import PushscopeError
-from pushscope.telemetry.ring import default_folder, opened_folder
 from pushscope.telemetry.source import Source
 from pushscope.telemetry.spans.export import Format, write_spans
 from pushscope.telemetry.spans.identity import identity_of
@@ -22,6 +21,7 @@ from pushscope.telemetry.spans.model import Span
 from pushscope.telemetry.spans.reading import Made, SpanReader
 from pushscope.telemetry.spans.tree import tree_lines
 from pushscope.telemetry.units import clean, count, size
+from pushscope.telemetry.where import Where
 from pushscope.telemetry.why.held import Closeness, Held, closest
 
 app = typer.Typer(help="Transfers as spans: into a file, or as a tree to read.", no_args_is_help=True)
@@ -148,10 +148,9 @@ def _print(lines: list[str], console: Console) -> None:
 
 @contextmanager
 def _opened(replay: Path | None, rings: Path | None) -> Iterator[Source]:
-    if replay is None:
-        with opened_folder(rings or default_folder()):
-            pass
-    with closing(open_source(replay, rings)) as source:
+    told = Where(replay=replay, rings=rings)
+    told.check()
+    with closing(told.open()) as source:
         yield source
 
 

@@ -13,6 +13,8 @@ PACKAGES = ("connector", "telemetry", "tui", "lab")
 SERVING = {"vllm", "nixl", "torch", "transformers", "tokenizers"}
 HEAVY = {"opentelemetry", "textual", "httpx", "starlette", "uvicorn", "rich", "typer", "prometheus_client"}
 
+INSIDE_AN_ENGINE = ("events", "ring", "recorder", "clock", "ids", "errors", "fitness", "presence")
+
 
 def imports(path: Path) -> set[str]:
     """Modules that a file imports, wherever in it, but for those only for type checking."""
@@ -62,13 +64,13 @@ def test_arrows(package, may_use):
 
 
 def test_the_connector_uses_of_telemetry_only_what_records_or_tells_of_its_fitness():
-    allowed = {"events", "ring", "recorder", "clock", "ids", "errors", "fitness"}
+    allowed = set(INSIDE_AN_ENGINE)
     for path in files("connector"):
         used = {m.split(".")[2] for m in imports(path) if m.startswith("pushscope.telemetry.")}
         assert used <= allowed, path
 
 
-@pytest.mark.parametrize("name", ["events", "ring", "recorder", "clock", "ids", "errors", "fitness"])
+@pytest.mark.parametrize("name", INSIDE_AN_ENGINE)
 def test_what_runs_inside_an_engine_is_light(name):
     assert not roots_used(ROOT / "telemetry" / f"{name}.py") & (HEAVY | SERVING)
 
@@ -99,6 +101,13 @@ def test_the_command_line_needs_neither_vllm_nor_nixl():
     assert done.returncode == 0, done.stderr
     for command in ("top", "report", "record", "lab", "demo"):
         assert command in done.stdout
+
+
+@pytest.mark.parametrize("module", ["pushscope.lab.main", "pushscope.telemetry.agent.command"])
+def test_commands_start_without_what_only_an_agent_needs(module):
+    code = f"import sys, {module}; print(*sorted({{name.split('.')[0] for name in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & {"opentelemetry", "uvicorn", "starlette", "grpc"}
 
 
 def test_every_package_is_in_the_wheel():

@@ -105,8 +105,8 @@ def test_a_spread_says_what_it_is():
     assert with_spread(Estimate(104.0, 104.0, 104.0, "once"), "MiB") == "104 MiB"
 
 
-def test_all_benches_by_default_but_the_control():
-    assert chosen([]) == [name for name in BENCHES if name != "control"]
+def test_all_benches_by_default_but_the_control_and_the_outage():
+    assert chosen([]) == [name for name in BENCHES if name not in ("control", "outage")]
     assert chosen(["serving", "record"]) == ["record", "serving"]
 
 
@@ -114,7 +114,7 @@ def test_an_unknown_bench_is_named_in_one_sentence(capsys):
     assert main(["recrod"]) == MISUSED
     said = capsys.readouterr().err
     assert said == (
-        "bench: unknown bench 'recrod'; known are record, step, read, memory, screen, serving, control "
+        "bench: unknown bench 'recrod'; known are record, step, read, memory, agent, outage, screen, serving, control "
         "(did you mean 'record'?)\n"
     )
 

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import grpc
 import msgspec
 import pytest
 from rich.console import Console
@@ -18,19 +19,33 @@ from typer.testing import CliRunner
 from pushscope.connector.fitness import recorded_by, seams_off
 from pushscope.connector.worker_seams import WORKER
 from pushscope.lab.main import app
+from pushscope.telemetry.agent.health import Health
 from pushscope.telemetry.clock import this_host
 from pushscope.telemetry.doctor import child
+from pushscope.telemetry.doctor.agent_facts import agent_of, endpoints_of
 from pushscope.telemetry.doctor.check import Check, Group, Level, worst
 from pushscope.telemetry.doctor.checks import checks_of
-from pushscope.telemetry.doctor.facts import Engine, Facts, Installed, Place, RingFolder
+from pushscope.telemetry.doctor.facts import (
+    Agent,
+    Endpoint,
+    Engine,
+    Facts,
+    Installed,
+    Peer,
+    Place,
+    RingFolder,
+)
 from pushscope.telemetry.doctor.gather import place_of
 from pushscope.telemetry.doctor.traps import environment_traps, fixed_in
 from pushscope.telemetry.doctor.view import render
 from pushscope.telemetry.events import EngineDown, EngineUp, HandshakeQueued
 from pushscope.telemetry.fitness import NixlFitness, SeamOff, Side, VllmFitness
+from pushscope.telemetry.presence import Note, Presence
 from pushscope.telemetry.recorder import Recorder
 from pushscope.telemetry.ring import DEFAULT_BYTES
 
+from ..otlp_sink import OtlpSink
+from .agent_process import AgentProcess
 from .scenario import D_SCHEDULER, P_SCHEDULER, P_WORKER
 
 GIB = 1 << 30
@@ -77,6 +92,17 @@ HEALTHY = Facts(
         ),
     ),
     num_transfers=3,
+    agent=Agent(
+        pid=7,
+        host="here",
+        url="http://127.0.0.1:9479",
+        version="0.1.0",
+        health=Health(
+            version="0.1.0", pid=7, host="here", rings="/rings", uptime_s=60, read_s_ago=0.1, num_engines=2
+        ),
+        peers=(Peer(url="http://10.0.0.2:9479", version="0.1.0"),),
+    ),
+    endpoints=(Endpoint(url="http://otel:4317", protocol="grpc"),),
     vllm=FITS,
     nixl=WORKS,
 )
@@ -590,3 +616,142 @@ class TestCommand:
         assert "has NIXL_TELEMETRY_ENABLE in its environment" in while_it_runs.output
         assert while_it_runs.exit_code == 2
         assert "NIXL_TELEMETRY_ENABLE" not in self.run(tmp_path / "rings").output
+
+
+def health(**changes: object) -> Facts:
+    agent = HEALTHY.agent
+    return but(agent=msgspec.structs.replace(agent, health=msgspec.structs.replace(agent.health, **changes)))
+
+
+def agent(**changes: object) -> Facts:
+    return but(agent=msgspec.structs.replace(HEALTHY.agent, **changes))
+
+
+class TestAgent:
+    def test_none_is_only_worth_knowing(self):
+        facts = but(agent=None, endpoints=())
+        assert bad(facts) == []
+        assert [(c.subject, c.level) for c in found(facts)] == [
+            ("agent", Level.INFORMATION),
+            ("OTLP", Level.INFORMATION),
+        ]
+
+    def test_one_that_does_not_answer(self):
+        check = only_bad(agent(health=None, peers=(), error="Connection refused"))
+        assert "pid 7 on here does not answer at http://127.0.0.1:9479: Connection refused" in check.finding
+
+    def test_one_without_a_note_can_not_be_asked(self):
+        facts = agent(pid=0, url="", health=None, peers=())
+        assert bad(facts) == []
+        assert "could not leave a note" in found(facts)[0].finding
+
+    def test_one_that_hangs(self):
+        assert "has not read the rings for" in only_bad(health(read_s_ago=30.0)).finding
+
+    def test_its_own_troubles_are_told(self):
+        assert only_bad(health(troubles=("the journal is gone",))).finding == "the journal is gone"
+
+    @pytest.mark.parametrize("reason", ["queue_full", "refused", "failed"])
+    def test_what_it_dropped(self, reason):
+        check = only_bad(health(counts={f"spans.dropped.{reason}": 12.0}))
+        assert check.finding == f"12 spans were dropped: {reason.replace('_', ' ')}"
+
+    def test_releases_that_differ(self):
+        check = only_bad(agent(version="0.2.0", peers=()))
+        assert "is pushscope 0.2.0, this is 0.1.0" in check.finding
+
+    def test_peers(self):
+        check = only_bad(agent(peers=(Peer(url="http://10.0.0.2:9479", error="timed out"),)))
+        assert "10.0.0.2:9479 can't be asked from here: timed out" in check.finding
+        check = only_bad(agent(peers=(Peer(url="http://10.0.0.2:9479", version="0.2.0"),)))
+        assert "is pushscope 0.2.0, the agent here 0.1.0" in check.finding
+
+    @pytest.mark.parametrize(
+        ("endpoint", "says"),
+        [
+            (Endpoint(url="http://otel:4317", protocol="grpc", error="no connection: refused"), "a receiver"),
+            (Endpoint(url="http://otel:4318", protocol="grpc", error="x"), "PROTOCOL=http/protobuf"),
+            (Endpoint(url="", error="OTEL_EXPORTER_OTLP_PROTOCOL is 'x'"), "OTEL_EXPORTER_OTLP_"),
+        ],
+    )
+    def test_an_endpoint_that_takes_nothing(self, endpoint, says):
+        check = only_bad(but(endpoints=(endpoint,)))
+        assert check.subject == "OTLP"
+        assert says in check.remedy
+
+    def test_switched_off(self):
+        facts = but(endpoints=(Endpoint(url="", off="OTEL_SDK_DISABLED is true"),))
+        assert bad(facts) == []
+
+
+class TestLookingAtTheAgent:
+    """The facts, from a real one."""
+
+    def ask(self, folder, environ=None):
+        engines = HEALTHY.engines
+        return agent_of(folder, lambda _: None), endpoints_of(engines, environ or {}, lambda _: None)
+
+    def test_none(self, tmp_path):
+        folder = tmp_path / "rings"
+        assert self.ask(folder) == (None, ())
+        folder.mkdir(mode=0o700)
+        assert self.ask(folder) == (None, ())
+
+    def test_a_real_one_and_its_peer(self, tmp_path):
+        for name in ("here", "there"):
+            (tmp_path / name).mkdir(mode=0o700)
+        there = AgentProcess(tmp_path / "there", tmp_path / "there.log").ready()
+        url = there.note()["url"]
+        here = AgentProcess(tmp_path / "here", tmp_path / "here.log", "--peer", url).ready()
+        try:
+            found, _ = self.ask(tmp_path / "here")
+            assert found.pid == here.process.pid
+            assert found.error == ""
+            assert found.health.rings == str(tmp_path / "here")
+            assert found.peers == (Peer(url=url, version=found.version),)
+            there.end()
+            found, _ = self.ask(tmp_path / "here")
+            assert found.peers[0].error
+        finally:
+            for each in (here, there):
+                each.process.kill()
+                each.process.wait()
+
+    def test_what_is_no_agent(self, tmp_path):
+        folder = tmp_path / "rings"
+        folder.mkdir(mode=0o700)
+        presence = Presence(folder)
+        with OtlpSink() as sink:
+            presence.tell(Note(pid=1, host="h", url=sink.http_endpoint))
+            found, _ = self.ask(folder)
+            assert "it answers" in found.error
+        found, _ = self.ask(folder)
+        assert found.health is None
+        assert found.error
+        presence.close()
+
+    @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+    def test_endpoints_are_tried(self, tmp_path, protocol, monkeypatch):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+        with OtlpSink() as sink:
+            url = sink.grpc_endpoint if protocol == "grpc" else sink.http_endpoint
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+            assert self.ask(tmp_path, os.environ)[1] == (Endpoint(url=url, protocol=protocol),)
+            sink.behaviour.grpc_refuses, sink.behaviour.http_refuses = grpc.StatusCode.UNAUTHENTICATED, 401
+            (refused,) = self.ask(tmp_path, os.environ)[1]
+            assert "an empty export is refused" in refused.error
+        (gone,) = self.ask(tmp_path, os.environ)[1]
+        assert "no connection: Connection refused" in gone.error
+
+    def test_an_engines_own_endpoint_is_tried_where_the_environment_names_none(self):
+        with OtlpSink() as sink:
+            engines = [msgspec.structs.replace(HEALTHY.engines[0], otlp_endpoint=sink.grpc_endpoint)]
+            assert endpoints_of(engines, {}, lambda _: None) == (
+                Endpoint(url=sink.grpc_endpoint, protocol="grpc"),
+            )
+
+    def test_what_is_no_address_is_told(self):
+        (found,) = endpoints_of((), {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x:y"}, lambda _: None)
+        assert "no address" in found.error
+        (found,) = endpoints_of((), {"OTEL_EXPORTER_OTLP_PROTOCOL": "x"}, lambda _: None)
+        assert "expected grpc or http/protobuf" in found.error

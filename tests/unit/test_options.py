@@ -26,6 +26,7 @@ def test_unknown_keys_are_named():
         ({"pushscope": []}, {}, "must be an object"),
         ({"pushscope": {"bytes": "many"}}, {}, "wrong value"),
         (None, {"PUSHSCOPE_ENABLED": "perhaps"}, "wrong value"),
+        ({"pushscope": {"agent": "on"}}, {}, "'on'; expected off or auto"),
     ],
 )
 def test_wrong_values_are_one_clear_sentence(given, environ, says):

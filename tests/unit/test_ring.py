@@ -258,6 +258,13 @@ class TestFolder:
         assert folder.stat().st_mode & 0o777 == 0o700
         assert writer.path.stat().st_mode & 0o777 == 0o600
 
+    @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to give a file to any group")
+    def test_ring_and_folder_are_of_the_group_that_may_read(self, folder):
+        writer = RingWriter(folder, P_WORKER, num_bytes=SMALL, group="2000")
+        assert writer.path.parent.stat().st_gid == 2000
+        assert writer.path.stat().st_gid == 2000
+        writer.close()
+
     def test_a_group_may_read_if_told_so(self, folder):
         writer = RingWriter(folder, P_WORKER, num_bytes=SMALL, group=str(os.getgid()))
         assert folder.stat().st_mode & 0o777 == 0o750
