@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,7 +33,9 @@ from pushscope.lab.router import RouterSpec
 from pushscope.lab.signals import exit_on_sigterm, interrupted_status
 from pushscope.lab.spec import check_block_size, check_connector, prefill_decode
 from pushscope.lab.state import NoLabError, find_lab
+from pushscope.lab.tracing import HeadersOnly, NoTracing, Tracing
 from pushscope.lab.up import LabError, LabPlan, lab, watch_until_interrupted
+from pushscope.telemetry.agent.otlp import exporter_class, otlp_settings
 
 app = typer.Typer(
     name="lab",
@@ -212,8 +215,11 @@ def load(
     directory: Directory = None,
     json: Annotated[bool, typer.Option("--json", help="Summary and every result as JSON.")] = False,
 ) -> None:
-    """Send requests to the running lab, or to --url, and sum up. Exit status 1 if any failed."""
-    with _clear_errors():
+    """Send requests to the running lab, or to --url, and sum up. Exit status 1 if any failed.
+
+    With OTEL_EXPORTER_OTLP_ENDPOINT set, the span that each traceparent names is exported there.
+    """
+    with _clear_errors(), _tracing(trace) as tracing:
         plan = LoadPlan(
             num_requests=20 if requests is None and duration is None else requests,
             duration_s=duration,
@@ -233,7 +239,7 @@ def load(
                     "Expected --direct ORDER with --prefill, --decode, --delay, --different-ids and "
                     "--transfer-id, found none: the router sends the legs in its own way."
                 )
-            target = ServerTarget(url or _router_url(directory or lab_dir()), trace=trace)
+            target = ServerTarget(url or _router_url(directory or lab_dir()), tracing=tracing)
         else:
             if url is not None:
                 raise ValueError("Expected --prefill and --decode with --direct, found --url.")
@@ -246,7 +252,7 @@ def load(
                 delay_s=delay,
                 same_id=not different_ids,
                 transfer_id=transfer_id,
-                trace=trace,
+                tracing=tracing,
             )
         results = _run(plan, target)
     num_learning = target.num_learning if isinstance(target, DirectTarget) else 0
@@ -256,6 +262,21 @@ def load(
     else:
         typer.echo(summary_text(summary))
     raise typer.Exit(1 if summary.num_failed else 0)
+
+
+@contextmanager
+def _tracing(trace: bool) -> Iterator[Tracing]:
+    """What the requests of a load carry, as --trace and the OTEL_* variables ask for."""
+    settings = otlp_settings(os.environ)
+    if not trace:
+        yield NoTracing()
+    elif settings.off or not settings.endpoint:
+        yield HeadersOnly()
+    else:
+        from pushscope.lab.root_spans import exported  # noqa: PLC0415 - slow to import
+
+        with exported(exporter_class(settings.protocol)()) as roots:
+            yield roots
 
 
 def _run(plan: LoadPlan, target: Target) -> list[RequestResult]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -61,11 +60,6 @@ class Answer:
         if self.first_token_at is None or self.last_token_at is None or len(self.token_ids) < 2:
             return None
         return (self.last_token_at - self.first_token_at) / (len(self.token_ids) - 1)
-
-
-def make_trace_headers() -> dict[str, str]:
-    """A sampled W3C ``traceparent`` with random ids; the router passes it on to both legs."""
-    return {"traceparent": f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"}
 
 
 def completion_body(prompt: list[int], max_tokens: int, *, stream: bool) -> dict[str, Any]:

@@ -18,17 +18,11 @@ from typing import Any, Literal, get_args
 
 import httpx
 
-from pushscope.lab.completion import (
-    Answer,
-    RequestError,
-    complete,
-    completion_body,
-    describe,
-    make_trace_headers,
-)
+from pushscope.lab.completion import Answer, RequestError, complete, completion_body, describe
 from pushscope.lab.load import LoadRequest, result_of
 from pushscope.lab.prompts import make_prompt
 from pushscope.lab.results import RequestResult
+from pushscope.lab.tracing import HeadersOnly, RootSpan, Tracing
 
 Order = Literal["both", "p-first", "d-first", "only-p", "only-d"]
 """``both`` at once; ``p-first`` hands P's answer to D; ``d-first`` sends P's leg after D's; or one leg
@@ -145,7 +139,6 @@ class _Pair:
     request_id: str
     decode_request_id: str
     more: Mapping[str, Any]
-    traceparent: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -154,8 +147,8 @@ class DirectTarget:
 
     ``delay_s`` is waited before the second leg: after P's answer (``p-first``), after D's sending
     (``d-first``), not used in the other orders. With ``same_id`` false the legs carry different ids and never
-    pair. ``transfer_id`` adds one to the ``kv_transfer_params`` of both legs; ``trace`` a ``traceparent`` to
-    their headers.
+    pair. ``transfer_id`` adds one to the ``kv_transfer_params`` of both legs; ``tracing`` a
+    ``traceparent`` to their headers.
     """
 
     prefill_urls: Sequence[str]
@@ -164,7 +157,7 @@ class DirectTarget:
     delay_s: float = 0.0
     same_id: bool = True
     transfer_id: bool = False
-    trace: bool = True
+    tracing: Tracing = HeadersOnly()
     num_learning: int = 0
     """Requests sent so far to learn a P's engine id, besides those of the load."""
     _peers: dict[str, PrefillPeer] = field(default_factory=dict)
@@ -197,14 +190,14 @@ class DirectTarget:
         pair = self._pair(request.index)
         answer = Answer()
         error = None
-        start = time.perf_counter()
+        start, root = time.perf_counter(), self._root(request)
         try:
             async with asyncio.timeout(request.timeout_s):
                 peer = None
                 if self.order in ("both", "d-first", "only-d"):
                     peer = await self.learn(client, pair.prefill, pair.decode)
-                    start = time.perf_counter()  # learning is not part of the request
-                await self._send_legs(client, request, pair, peer, answer=answer)
+                    start, root = time.perf_counter(), self._root(request)  # learning is not part of the request
+                await self._send_legs(client, request, pair, peer, headers=root.headers, answer=answer)
         except (RequestError, httpx.HTTPError, TimeoutError) as problem:
             error = describe(problem)
             if self.same_id and self.order != "only-d":  # otherwise nothing else was to be expected
@@ -216,10 +209,13 @@ class DirectTarget:
             load_start=load_start,
             error=error,
             request_id=pair.request_id,
-            headers=pair.traceparent,
+            root=root,
             prefill=pair.prefill if self.order != "only-d" else None,
             decode=pair.decode if self.order != "only-p" else None,
         )
+
+    def _root(self, request: LoadRequest) -> RootSpan:
+        return self.tracing.start(len(request.prompt), request.output_tokens)
 
     def _lock(self) -> asyncio.Lock:
         """Held while a peer is learned. A lock belongs to an event loop, and each load may have its own."""
@@ -238,7 +234,6 @@ class DirectTarget:
             request_id=request_id,
             decode_request_id=request_id if self.same_id else uuid.uuid4().hex,
             more={"transfer_id": uuid.uuid4().hex} if self.transfer_id else {},
-            traceparent=make_trace_headers() if self.trace else {},
         )
 
     async def _send_legs(
@@ -248,6 +243,7 @@ class DirectTarget:
         pair: _Pair,
         peer: PrefillPeer | None,
         *,
+        headers: Mapping[str, str],
         answer: Answer,
     ) -> None:
         """Send the legs of one request in our order; ``answer`` is filled by D, or by P if P is alone."""
@@ -257,19 +253,19 @@ class DirectTarget:
             return decode_leg(pair.decode, request, pair.decode_request_id, params, **pair.more)
 
         if self.order == "only-p":
-            await _send(client, p_leg, pair.traceparent, answer)
+            await _send(client, p_leg, headers, answer)
         elif peer is None:
-            first = await _send(client, p_leg, pair.traceparent)
+            first = await _send(client, p_leg, headers)
             await asyncio.sleep(self.delay_s)
-            await _send(client, d_leg(first.kv_transfer_params or {}), pair.traceparent, answer)
+            await _send(client, d_leg(first.kv_transfer_params or {}), headers, answer)
         elif self.order == "only-d":
             leg = d_leg(peer.decode_params(pair.request_id))
-            await _send(client, leg, pair.traceparent, answer)
+            await _send(client, leg, headers, answer)
         else:
             leg = d_leg(peer.decode_params(pair.request_id))
-            decode = _send(client, leg, pair.traceparent, answer)
+            decode = _send(client, leg, headers, answer)
             delay_s = self.delay_s if self.order == "d-first" else 0.0
-            prefill = _after(delay_s, lambda: _send(client, p_leg, pair.traceparent))
+            prefill = _after(delay_s, lambda: _send(client, p_leg, headers))
             await _together(decode, prefill)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,10 +16,10 @@ from pushscope.lab.completion import (
     complete,
     completion_body,
     describe,
-    make_trace_headers,
 )
 from pushscope.lab.prompts import Arrivals, TokenCount, arrival_times, make_prompt, token_count
 from pushscope.lab.results import RequestResult
+from pushscope.lab.tracing import HeadersOnly, RootSpan, Tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +91,20 @@ class ServerTarget:
     """A router, or an engine that stands alone."""
 
     url: str
-    trace: bool = True
-    """Send a ``traceparent`` with each request."""
+    tracing: Tracing = HeadersOnly()
 
     async def send(self, client: httpx.AsyncClient, request: LoadRequest, load_start: float) -> RequestResult:
         answer = Answer()
         start = time.perf_counter()
         error = None
-        headers = make_trace_headers() if self.trace else {}
+        root = self.tracing.start(len(request.prompt), request.output_tokens)
         body = completion_body(request.prompt, request.output_tokens, stream=request.stream)
         try:
             async with asyncio.timeout(request.timeout_s):
-                await complete(client, self.url, body, headers=headers, answer=answer)
+                await complete(client, self.url, body, headers=root.headers, answer=answer)
         except (RequestError, httpx.HTTPError, TimeoutError) as problem:
             error = describe(problem)
-        return result_of(request, answer, start=start, load_start=load_start, error=error, headers=headers)
+        return result_of(request, answer, start=start, load_start=load_start, error=error, root=root)
 
 
 def result_of(
@@ -115,19 +114,22 @@ def result_of(
     start: float,
     load_start: float,
     error: str | None,
-    headers: Mapping[str, str],
+    root: RootSpan,
     request_id: str | None = None,
     prefill: str | None = None,
     decode: str | None = None,
 ) -> RequestResult:
-    """The result of a request that began at ``start`` (time.perf_counter()) and has ended now.
+    """The result of a request that began at ``start`` (time.perf_counter()) and has ended now, and with it its root
+    span.
 
     Without streaming all tokens come at once, and TTFT and TPOT aren't known.
     """
+    request_id = answer.request_id if request_id is None else request_id
+    root.end(request_id, error)
     first = answer.first_token_at if request.stream else None
     return RequestResult(
         index=request.index,
-        request_id=answer.request_id if request_id is None else request_id,
+        request_id=request_id,
         num_prompt_tokens=len(request.prompt),
         start_s=start - load_start,
         latency_s=time.perf_counter() - start,
@@ -137,7 +139,7 @@ def result_of(
         token_ids=tuple(answer.token_ids),
         text=answer.text,
         error=error,
-        trace_id=headers["traceparent"].split("-")[1] if "traceparent" in headers else None,
+        trace_id=root.trace_id,
         prefill=prefill,
         decode=decode,
     )

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pushscope.lab.completion import PATH, make_trace_headers
+from pushscope.lab.completion import PATH
 from pushscope.lab.legs import ORDERS, DirectTarget, Order, PrefillPeer
 from pushscope.lab.load import LoadRequest
 from pushscope.lab.results import RequestResult
@@ -213,12 +213,6 @@ async def test_every_p_meets_every_d() -> None:
         (p, d) for p in target.prefill_urls for d in target.decode_urls
     }
     assert engines.legs == []
-
-
-def test_a_traceparent_is_sampled_and_its_own() -> None:
-    version, trace_id, span_id, flags = make_trace_headers()["traceparent"].split("-")
-    assert (version, len(trace_id), len(span_id), flags) == ("00", 32, 16, "01")
-    assert make_trace_headers() != make_trace_headers()
 
 
 def test_a_peer_needs_no_more_than_p_returns() -> None:
