@@ -196,7 +196,10 @@ class DirectTarget:
                 peer = None
                 if self.order in ("both", "d-first", "only-d"):
                     peer = await self.learn(client, pair.prefill, pair.decode)
-                    start, root = time.perf_counter(), self._root(request)  # learning is not part of the request
+                    start, root = (
+                        time.perf_counter(),
+                        self._root(request),
+                    )  # learning is not part of the request
                 await self._send_legs(client, request, pair, peer, headers=root.headers, answer=answer)
         except (RequestError, httpx.HTTPError, TimeoutError) as problem:
             error = describe(problem)

@@ -54,7 +54,9 @@ class _Root:
         self._span = span
         context = span.get_span_context()
         self.trace_id = f"{context.trace_id:032x}"
-        self.headers: Mapping[str, str] = {"traceparent": traceparent(self.trace_id, f"{context.span_id:016x}")}
+        self.headers: Mapping[str, str] = {
+            "traceparent": traceparent(self.trace_id, f"{context.span_id:016x}")
+        }
 
     def end(self, request_id: str, error: str | None) -> None:
         self._span.set_attribute("gen_ai.response.id", request_id)

@@ -158,17 +158,17 @@ class OtlpSender:
 
         Raises OtlpError if no exporter can be made.
         """
-        exporter_class = _exporter_class(protocol)
+        chosen = exporter_class(protocol)
         given: dict[str, Any] = {}
         if endpoint:
             given["endpoint"] = endpoint
         if timeout_s is not None:
             given["timeout"] = timeout_s
         try:
-            self._exporter = exporter_class(**given)
+            self._exporter = chosen(**given)
         except Exception as e:
             raise OtlpError(f"no OTLP exporter can be made from the OTEL_* variables: {e}") from e
-        self._heard = _listen_to(exporter_class)
+        self._heard = _listen_to(chosen)
 
     def send(self, spans: Sequence[ReadableSpan]) -> tuple[Answer, str]:
         """Send a batch; blocks as long as the exporter tries. What became of it, and why, in words."""
@@ -188,7 +188,8 @@ class OtlpSender:
         self._exporter.shutdown()
 
 
-def _exporter_class(protocol: str) -> Any:
+def exporter_class(protocol: str) -> Any:
+    """OTel's exporter for one of :data:`PROTOCOLS`, imported only now."""
     if protocol == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
@@ -242,12 +243,12 @@ def _refuses(argument: object) -> bool:
 _listening: Final[dict[str, _Heard]] = {}
 
 
-def _listen_to(exporter_class: type) -> _Heard:
+def _listen_to(chosen: type) -> _Heard:
     """Listen at the loggers of the modules that an exporter class is made of; once for each class."""
-    if exporter_class.__module__ not in _listening:
-        heard = _listening[exporter_class.__module__] = _Heard()
-        for base in exporter_class.__mro__:
+    if chosen.__module__ not in _listening:
+        heard = _listening[chosen.__module__] = _Heard()
+        for base in chosen.__mro__:
             if base.__module__.startswith("opentelemetry.exporter."):
                 # Before its own filters, which hide what is said twice.
                 logging.getLogger(base.__module__).filters.insert(0, heard)
-    return _listening[exporter_class.__module__]
+    return _listening[chosen.__module__]

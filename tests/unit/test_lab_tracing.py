@@ -32,10 +32,7 @@ def test_the_root_that_is_exported_is_the_one_that_the_header_names() -> None:
         good.end("a", None)
         bad.end("b", "HTTP 500: no")
     first, second = memory.get_finished_spans()
-    assert (
-        good.headers["traceparent"]
-        == f"00-{first.context.trace_id:032x}-{first.context.span_id:016x}-01"
-    )
+    assert good.headers["traceparent"] == f"00-{first.context.trace_id:032x}-{first.context.span_id:016x}-01"
     assert good.trace_id == f"{first.context.trace_id:032x}"
     assert first.parent is None
     assert first.kind is SpanKind.CLIENT
