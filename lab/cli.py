@@ -33,7 +33,7 @@ from pushscope.lab.router import RouterSpec
 from pushscope.lab.signals import exit_on_sigterm, interrupted_status
 from pushscope.lab.spec import check_block_size, check_connector, prefill_decode
 from pushscope.lab.state import NoLabError, find_lab
-from pushscope.lab.tracing import HeadersOnly, NoTracing, Tracing
+from pushscope.lab.tracing import Tracing, headers_only, untraced
 from pushscope.lab.up import LabError, LabPlan, lab, watch_until_interrupted
 from pushscope.telemetry.agent.otlp import exporter_class, otlp_settings
 
@@ -269,9 +269,9 @@ def _tracing(trace: bool) -> Iterator[Tracing]:
     """What the requests of a load carry, as --trace and the OTEL_* variables ask for."""
     settings = otlp_settings(os.environ)
     if not trace:
-        yield NoTracing()
+        yield untraced
     elif settings.off or not settings.endpoint:
-        yield HeadersOnly()
+        yield headers_only
     else:
         from pushscope.lab.root_spans import exported  # noqa: PLC0415 - slow to import
 

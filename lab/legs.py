@@ -22,7 +22,7 @@ from pushscope.lab.completion import Answer, RequestError, complete, completion_
 from pushscope.lab.load import LoadRequest, result_of
 from pushscope.lab.prompts import make_prompt
 from pushscope.lab.results import RequestResult
-from pushscope.lab.tracing import HeadersOnly, RootSpan, Tracing
+from pushscope.lab.tracing import RootSpan, Tracing, headers_only
 
 Order = Literal["both", "p-first", "d-first", "only-p", "only-d"]
 """``both`` at once; ``p-first`` hands P's answer to D; ``d-first`` sends P's leg after D's; or one leg
@@ -157,7 +157,7 @@ class DirectTarget:
     delay_s: float = 0.0
     same_id: bool = True
     transfer_id: bool = False
-    tracing: Tracing = HeadersOnly()
+    tracing: Tracing = headers_only
     num_learning: int = 0
     """Requests sent so far to learn a P's engine id, besides those of the load."""
     _peers: dict[str, PrefillPeer] = field(default_factory=dict)
@@ -218,7 +218,7 @@ class DirectTarget:
         )
 
     def _root(self, request: LoadRequest) -> RootSpan:
-        return self.tracing.start(len(request.prompt), request.output_tokens)
+        return self.tracing(len(request.prompt), request.output_tokens)
 
     def _lock(self) -> asyncio.Lock:
         """Held while a peer is learned. A lock belongs to an event loop, and each load may have its own."""

@@ -19,7 +19,7 @@ from pushscope.lab.completion import (
 )
 from pushscope.lab.prompts import Arrivals, TokenCount, arrival_times, make_prompt, token_count
 from pushscope.lab.results import RequestResult
-from pushscope.lab.tracing import HeadersOnly, RootSpan, Tracing
+from pushscope.lab.tracing import RootSpan, Tracing, headers_only
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +91,13 @@ class ServerTarget:
     """A router, or an engine that stands alone."""
 
     url: str
-    tracing: Tracing = HeadersOnly()
+    tracing: Tracing = headers_only
 
     async def send(self, client: httpx.AsyncClient, request: LoadRequest, load_start: float) -> RequestResult:
         answer = Answer()
         start = time.perf_counter()
         error = None
-        root = self.tracing.start(len(request.prompt), request.output_tokens)
+        root = self.tracing(len(request.prompt), request.output_tokens)
         body = completion_body(request.prompt, request.output_tokens, stream=request.stream)
         try:
             async with asyncio.timeout(request.timeout_s):

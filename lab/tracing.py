@@ -3,60 +3,38 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 
-class RootSpan(Protocol):
-    """One request as its client sees it."""
+@dataclass(frozen=True)
+class RootSpan:
+    """One request as its client sees it; this one is exported by nobody."""
 
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(default_factory=dict)
     """What takes its context along: a ``traceparent``, or nothing."""
-
-    @property
-    def trace_id(self) -> str | None:
-        """32 hex digits; None without a trace."""
-        ...
+    trace_id: str | None = None
+    """32 hex digits; None without a trace."""
 
     def end(self, request_id: str, error: str | None) -> None:
         """The request has ended: under this id, and well if ``error`` is None."""
-        ...
 
 
-class Tracing(Protocol):
-    """Makes the root spans of a load."""
-
-    def start(self, num_prompt_tokens: int, num_output_tokens: int) -> RootSpan: ...
+Tracing = Callable[[int, int], RootSpan]
+"""Begins the root span of a request, of (prompt tokens, output tokens)."""
 
 
-class _Untraced:
-    headers: Mapping[str, str] = {}
-    trace_id = None
-
-    def end(self, request_id: str, error: str | None) -> None:
-        pass
+def untraced(_num_prompt_tokens: int, _num_output_tokens: int) -> RootSpan:
+    """No ``traceparent`` at all."""
+    return RootSpan()
 
 
-class NoTracing:
-    """Requests without a ``traceparent``."""
-
-    def start(self, num_prompt_tokens: int, num_output_tokens: int) -> RootSpan:
-        return _Untraced()
-
-
-class _HeaderOnly(_Untraced):
-    def __init__(self) -> None:
-        self.trace_id = secrets.token_hex(16)
-        self.headers = {"traceparent": traceparent(self.trace_id, secrets.token_hex(8))}
+def headers_only(_num_prompt_tokens: int, _num_output_tokens: int) -> RootSpan:
+    """A sampled ``traceparent`` with random ids."""
+    trace_id = secrets.token_hex(16)
+    return RootSpan(traceparent(trace_id, secrets.token_hex(8)), trace_id)
 
 
-class HeadersOnly:
-    """A sampled ``traceparent`` with random ids for each request; nobody exports the span that it names."""
-
-    def start(self, num_prompt_tokens: int, num_output_tokens: int) -> RootSpan:
-        return _HeaderOnly()
-
-
-def traceparent(trace_id: str, span_id: str) -> str:
-    """The W3C header of a sampled span."""
-    return f"00-{trace_id}-{span_id}-01"
+def traceparent(trace_id: str, span_id: str) -> dict[str, str]:
+    """The W3C header of a sampled span, of both ids in hex."""
+    return {"traceparent": f"00-{trace_id}-{span_id}-01"}

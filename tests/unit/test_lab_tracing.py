@@ -8,11 +8,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from pushscope.lab.root_spans import SERVICE, exported
-from pushscope.lab.tracing import HeadersOnly, NoTracing
+from pushscope.lab.tracing import headers_only, untraced
 
 
 def test_a_traceparent_is_sampled_and_its_own() -> None:
-    roots = [HeadersOnly().start(10, 2) for _ in range(2)]
+    roots = [headers_only(10, 2) for _ in range(2)]
     version, trace_id, span_id, flags = roots[0].headers["traceparent"].split("-")
     assert (version, len(trace_id), len(span_id), flags) == ("00", 32, 16, "01")
     assert roots[0].trace_id == trace_id
@@ -20,7 +20,7 @@ def test_a_traceparent_is_sampled_and_its_own() -> None:
 
 
 def test_without_tracing_no_header_is_sent() -> None:
-    root = NoTracing().start(10, 2)
+    root = untraced(10, 2)
     assert not root.headers
     assert root.trace_id is None
 
@@ -28,7 +28,7 @@ def test_without_tracing_no_header_is_sent() -> None:
 def test_the_root_that_is_exported_is_the_one_that_the_header_names() -> None:
     memory = InMemorySpanExporter()
     with exported(memory) as roots:
-        good, bad = roots.start(10, 2), roots.start(20, 4)
+        good, bad = roots(10, 2), roots(20, 4)
         good.end("a", None)
         bad.end("b", "HTTP 500: no")
     first, second = memory.get_finished_spans()
@@ -49,5 +49,5 @@ def test_a_seeded_random_does_not_repeat_ids() -> None:
     for _ in range(2):
         random.seed(7)
         with exported(InMemorySpanExporter()) as roots:
-            ids.add(roots.start(1, 1).trace_id)
+            ids.add(roots(1, 1).trace_id)
     assert len(ids) == 2
