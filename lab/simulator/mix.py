@@ -35,7 +35,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     """A registration or a heartbeat to the other engine."""
     descriptors: Chance = Lognormal(0.0008, 1.0, 0.5)
     submit: Chance = Lognormal(0.0006, 1.2, 0.5)
-    wire: Chance = Pareto(0.004, 1.3, 8.0)
+    wire: Chance = Pareto(0.004, 1.3, 12.0)
     """What a write takes beside its bytes: mostly little; a link that stalls takes seconds."""
     wake: Chance = Lognormal(0.004, 1.6, 6.0)
     """Until D's scheduler runs a request whose blocks are there."""
