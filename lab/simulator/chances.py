@@ -16,7 +16,7 @@ class Lognormal(msgspec.Struct, frozen=True):
     most_s: float
 
     def ns(self, random: Random) -> int:
-        return int(min(self.most_s, random.lognormvariate(math.log(self.median_s), self.sigma)) * 1e9)
+        return int(min(self.most_s, self.median_s * math.exp(random.gauss(0.0, self.sigma))) * 1e9)
 
 
 class Pareto(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
-from pushscope.lab.simulator.chances import Poisson
+from pushscope.lab.simulator.chances import Lognormal, Poisson
 from pushscope.lab.simulator.decode import DecodeEngine
 from pushscope.lab.simulator.mix import Pool
 from pushscope.lab.simulator.prefill import PrefillEngine
@@ -17,7 +17,8 @@ from pushscope.lab.simulator.world import World
 
 _TYPICAL_TOKENS: Final = 1_024
 _MOST_TOKENS: Final = 60_000
-_PATIENCE_S: Final = 1.5
+_PATIENCE: Final = Lognormal(0.2, 1.5, 60.0)
+"""Of a client that leaves: at any stage."""
 
 
 class Clients:
@@ -93,7 +94,7 @@ class Clients:
 
     def _leave(self, r: Request) -> Story:
         """The client gives up. P's leg is ended too, unless D counts on it."""
-        yield int(self.random.expovariate(1 / _PATIENCE_S) * 1e9)
+        yield _PATIENCE.ns(self.random)
         r.left = True
         if r.d_phase in (Phase.AWAY, Phase.QUEUED):
             r.p.abort(r)

@@ -49,7 +49,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
     """Of all requests, how many something happens to."""
 
-    full_hit: float = 0.03
+    full_hit: float = 0.015
     client_leaves: float = 0.02
     preempted: float = 0.01
     """At P amid the prefill, and likewise at D amid the decode."""
@@ -104,12 +104,12 @@ class Mix(msgspec.Struct, frozen=True, kw_only=True):
 
 SOAK: Final = Mix(
     pools=(
-        Pool(name="even", num_p=3, num_d=4, per_s=90),
-        Pool(name="serial", num_p=2, num_d=2, per_s=50, serial=True),
-        Pool(name="wide-d", num_p=2, num_d=1, d_tp=2, per_s=30),
-        Pool(name="wide-p", num_p=1, num_d=2, p_tp=2, per_s=25),
-        Pool(name="serial-wide-d", num_p=1, num_d=1, d_tp=4, per_s=10, serial=True),
-        Pool(name="wide", num_p=1, num_d=1, p_tp=4, d_tp=2, per_s=10),
+        Pool(name="even", num_p=3, num_d=4, per_s=130),
+        Pool(name="serial", num_p=2, num_d=2, per_s=70, serial=True),
+        Pool(name="wide-d", num_p=2, num_d=1, d_tp=2, per_s=40),
+        Pool(name="wide-p", num_p=1, num_d=2, p_tp=2, per_s=30),
+        Pool(name="serial-wide-d", num_p=1, num_d=1, d_tp=4, per_s=5, serial=True),
+        Pool(name="wide", num_p=1, num_d=1, p_tp=4, d_tp=2, per_s=5),
     )
 )
 """Everything that may happen on engines that are well."""

@@ -146,6 +146,7 @@ class PrefillWorker(Worker):
         for r in [r for until_ns, r in self._leases.values() if until_ns <= t]:
             del self._leases[r.p_id]
             self.recorder.record(ev.LeaseExpired(t, r.p_id))
+            r.expired_on.add(self.rank)
             if r.writes.get(self.rank):
                 self.world.wrongs["lease_ended_during_write"] += 1
             if r.d_phase is Phase.QUEUED:
@@ -200,7 +201,7 @@ class PrefillWorker(Worker):
             yield from self._meet(r, blocks_first=True)
             return
         self._registrations[r.base] = r
-        if r.p_phase is Phase.ENDED or (r.p_phase is Phase.DONE and r.released_on):
+        if r.p_phase is Phase.ENDED or self.rank in r.expired_on:
             self.world.wrongs["registration_without_prefill"] += 1
 
     def _evict(self, r: Request) -> Story:

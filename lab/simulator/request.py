@@ -28,7 +28,7 @@ class Request:
     """A prompt, its two legs, and what the client does."""
 
     __slots__ = (
-        "after_prefill", "base", "blocks", "d", "d_id", "d_phase", "full_hit", "left", "matched_on", "name", "p",
+        "after_prefill", "base", "blocks", "d", "d_id", "d_phase", "expired_on", "full_hit", "left", "matched_on", "name", "p",
         "p_id", "p_phase", "received_on", "released_on", "surplus_on", "told_id", "tokens", "writes",
     )  # fmt: skip
 
@@ -58,7 +58,8 @@ class Request:
         """Serial order: what the router does with P's answer."""
         self.matched_on: set[int] = set()
         self.surplus_on: set[int] = set()
-        """P ranks: on which it met its registration, and on which another one came after that."""
+        self.expired_on: set[int] = set()
+        """P ranks: on which it met its registration, on which another one came after that, on which the lease ended."""
         self.writes: dict[int, int] = {}
         """P rank -> WRITEs that are not seen done."""
         self.released_on = self.received_on = 0
