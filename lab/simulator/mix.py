@@ -113,3 +113,23 @@ SOAK: Final = Mix(
     )
 )
 """Everything that may happen on engines that are well."""
+
+
+def plain(per_s: float, *, p_tp: int = 1, d_tp: int = 1, pairs: int = 1) -> Mix:
+    """So many transfers a second, evenly, between ``pairs`` of engines: nothing happens to any of them.
+
+    With enough slots for the rate; no bursts, no gaps, no slow ranks to speak of.
+    """
+    pool = Pool(
+        name="plain",
+        num_p=pairs,
+        num_d=pairs,
+        p_tp=p_tp,
+        d_tp=d_tp,
+        per_s=per_s,
+        slots_p=max(8, int(per_s)),
+        slots_d=max(160, int(8 * per_s)),
+    )
+    nothing = Shares(full_hit=0.0, client_leaves=0.0, preempted=0.0)
+    even = Weather(burst_times=1.0, idle_share=0.0, slow_rank_times=1.0)
+    return Mix(pools=(pool,), shares=nothing, weather=even)
