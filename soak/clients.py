@@ -60,5 +60,11 @@ class Clients:
         except (RequestError, httpx.HTTPError, TimeoutError) as problem:
             error = describe(problem)
         return result_of(
-            request, answer, start=start, load_start=load_start, error=error, headers={}, request_id=request_id
+            request,
+            answer,
+            start=start,
+            load_start=load_start,
+            error=error,
+            headers={},
+            request_id=request_id,
         )

@@ -7,14 +7,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 _LINE_EVERY_S = 30.0
+OnProgress = Callable[[int, int], None]
+"""Called with the transfers, and the diagnoses of severity error, so far."""
 
 
 @contextmanager
-def display(name: str, total: int) -> Iterator[Callable[[int, int], None]]:
-    """Within the block, call what this gives with the transfers and the errors so far."""
+def display(name: str, total: int) -> Iterator[OnProgress]:
+    """Within the block, call what this gives."""
     console = Console()
     columns = TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn()
     times = TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[errors]} errors")

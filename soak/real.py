@@ -20,6 +20,7 @@ from pushscope.lab.up import LabPlan, lab
 from pushscope.telemetry.source import RingsSource
 from pushscope.telemetry.watch import Watcher
 from soak.clients import Clients
+from soak.display import OnProgress
 from soak.result import Part
 from soak.tally import Tally
 
@@ -27,7 +28,6 @@ EVERY_S = 0.25
 _SETTLED_S = 45.0
 """After the load: leases of full hits and of those who left have to run out."""
 _QUIET_S = 1.0
-OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,10 @@ async def soaked(
     direct = DirectTarget(deployment.urls("prefill"), deployment.urls("decode"), order=layout.order)
     clients = Clients(direct, full_hits=0.02, leaves=0.04)
     plan = LoadPlan(
-        num_requests=num_transfers, concurrency=layout.concurrency, prompt_tokens=(16, 900), output_tokens=(1, 24)
+        num_requests=num_transfers,
+        concurrency=layout.concurrency,
+        prompt_tokens=(16, 900),
+        output_tokens=(1, 24),
     )
     tally, results = Tally(layout.name, simulated=False), list[RequestResult]()
     with closing(RingsSource(rings)) as source:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pushscope.lab.simulator.mix import SOAK, Mix
 from pushscope.lab.simulator.simulation import Simulation, VirtualSource
 from pushscope.telemetry.watch import Watcher, rest_the_collector
+from soak.display import OnProgress
 from soak.result import Part
 from soak.tally import Tally
 
 EVERY_NS = 1_000_000_000
 """Virtual time from one snapshot to the next."""
-OnProgress = Callable[[int, int], None]
-"""(transfers so far, diagnoses of severity error so far)"""
 
 
 def run(

@@ -44,7 +44,7 @@ class Tally:
             if d.severity is Severity.ERROR and len(self._errors) < _MAX_SENTENCES:
                 self._errors.append(f"{d.code} {d.subject}: {d.sentence}")
         self._standing = standing
-        if done * _TENTHS >= len(self._resident) + 1:
+        if min(1.0, done) * _TENTHS >= len(self._resident) + 1:
             self._resident.append(round(resident_mib(), 1))
 
     @property

@@ -42,9 +42,7 @@ class DecodeEngine(Engine):
         r.d_phase = Phase.QUEUED
         self.begin_work()
         t, engine = self.timeline.now_ns, r.p.engine_id
-        self.scheduler.begin(
-            ("arrived", r.d_id), ev.RequestArrived(t, r.d_id, "decode", engine, r.told_id)
-        )
+        self.scheduler.begin(("arrived", r.d_id), ev.RequestArrived(t, r.d_id, "decode", engine, r.told_id))
         self._beaten_for[r.p][r.told_id] = None
         if self._free:
             self._free -= 1

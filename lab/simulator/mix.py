@@ -4,8 +4,8 @@ Nothing in a mix goes wrong for good. What would is left out, since to diagnose 
 
 * P's leg never comes, or is ended while D waits (D hangs; its blocks stay pinned). A client that goes away ends P's
   leg only as long as D has not registered.
-* D admits a request only when the lease of P's blocks is over, or a write is still under way then. Queues and writes are
-  bounded so that both together stay below the lease.
+* D admits a request only when the lease of P's blocks is over, or a write is still under way then. Queues and writes
+  are bounded so that both together stay below the lease.
 * One D rank has the request so much later than another one that P's completion comes first, and is dropped.
 * D, which had the whole prompt cached, is preempted and registers after all.
 * Retries under one id: P may pair them with the wrong attempt.
@@ -35,7 +35,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     """A registration or a heartbeat to the other engine."""
     descriptors: Chance = Lognormal(0.0008, 1.0, 0.5)
     submit: Chance = Lognormal(0.0006, 1.2, 0.5)
-    wire: Chance = Pareto(0.004, 1.3, 12.0)
+    wire: Pareto = Pareto(0.004, 1.3, 12.0)
     """What a write takes beside its bytes: mostly little; a link that stalls takes seconds."""
     wake: Chance = Lognormal(0.004, 1.6, 6.0)
     """Until D's scheduler runs a request whose blocks are there."""

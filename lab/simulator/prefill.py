@@ -161,9 +161,7 @@ class PrefillWorker(Worker):
         t = self.timeline.now_ns
         held = [name for name in names if name in self._leases]
         ignored = [name for name in names if name not in self._leases]
-        self.recorder.record(
-            ev.HeartbeatDrained(t, len(held), len(ignored), ignored[0] if ignored else "")
-        )
+        self.recorder.record(ev.HeartbeatDrained(t, len(held), len(ignored), ignored[0] if ignored else ""))
         until_ns = t + int(self.world.mix.lease_s * 2 // 3 * 1e9)
         for name in held:
             before_ns, r = self._leases[name]
@@ -188,8 +186,16 @@ class PrefillWorker(Worker):
         d = sender.engine
         surplus = self.rank in r.matched_on
         drained = ev.RegistrationDrained(
-            self.timeline.now_ns, r.d_id, d.engine_id, "127.0.0.1", d.place.port, d.tp_size, r.blocks, sender.agent, surplus
-        )  # fmt: skip
+            self.timeline.now_ns,
+            r.d_id,
+            d.engine_id,
+            "127.0.0.1",
+            d.place.port,
+            d.tp_size,
+            r.blocks,
+            sender.agent,
+            surplus,
+        )
         if surplus:
             self.recorder.record(drained)
             if self.rank not in r.surplus_on:

@@ -28,8 +28,26 @@ class Request:
     """A prompt, its two legs, and what the client does."""
 
     __slots__ = (
-        "after_prefill", "base", "blocks", "d", "d_id", "d_phase", "expired_on", "full_hit", "left", "matched_on", "name", "p",
-        "p_id", "p_phase", "received_on", "released_on", "surplus_on", "told_id", "tokens", "writes",
+        "after_prefill",
+        "base",
+        "blocks",
+        "d",
+        "d_id",
+        "d_phase",
+        "expired_on",
+        "full_hit",
+        "left",
+        "matched_on",
+        "name",
+        "p",
+        "p_id",
+        "p_phase",
+        "received_on",
+        "released_on",
+        "surplus_on",
+        "tokens",
+        "told_id",
+        "writes",
     )  # fmt: skip
 
     def __init__(

@@ -73,7 +73,9 @@ class Simulation:
 
     def _pool(self, pool: Pool) -> Clients:
         p = [
-            PrefillEngine(self.world, self._place(f"{pool.name}-p{n}", "kv_producer", pool.p_tp), pool.slots_p)
+            PrefillEngine(
+                self.world, self._place(f"{pool.name}-p{n}", "kv_producer", pool.p_tp), pool.slots_p
+            )
             for n in range(pool.num_p)
         ]
         d = [
