@@ -105,7 +105,7 @@ class Mix(msgspec.Struct, frozen=True, kw_only=True):
 SOAK: Final = Mix(
     pools=(
         Pool(name="even", num_p=3, num_d=4, per_s=130),
-        Pool(name="serial", num_p=2, num_d=2, per_s=70, serial=True),
+        Pool(name="serial", num_p=2, num_d=2, per_s=70, serial=True, slots_d=90),
         Pool(name="wide-d", num_p=2, num_d=1, d_tp=2, per_s=40),
         Pool(name="wide-p", num_p=1, num_d=2, p_tp=2, per_s=30),
         Pool(name="serial-wide-d", num_p=1, num_d=1, d_tp=4, per_s=5, serial=True),
