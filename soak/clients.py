@@ -21,8 +21,8 @@ _PATIENCE_S = (0.005, 0.25)
 class Clients:
     """Sends requests through ``direct``; of all requests so many shares are full hits, and of clients that leave.
 
-    Clients leave in serial order only: sent at once, their going away would end P's leg while D waits for it, and
-    that D never gets over.
+    Let clients leave in serial order only: with both legs sent at once, their going away would end P's leg while D
+    waits for it, and that D never gets over.
     """
 
     direct: DirectTarget
@@ -36,7 +36,7 @@ class Clients:
         draw = self.random.random()
         if draw < self.full_hits:
             return await self._full_hit(client, request, load_start)
-        if draw < self.full_hits + self.leaves and self.direct.order == "p-first":
+        if draw < self.full_hits + self.leaves:
             self.left.add(request.index)
             request = replace(request, timeout_s=self.random.uniform(*_PATIENCE_S))
         return await self.direct.send(client, request, load_start)

@@ -41,6 +41,8 @@ class Layout:
     decode_tp: int = 1
     order: Order = "both"
     concurrency: int = 12
+    leaves: float = 0.0
+    """Of all clients, in serial order: only then P's leg does not end with D's."""
 
     def specs(self) -> list[EngineSpec]:
         specs = prefill_decode(1, self.decodes)
@@ -50,7 +52,7 @@ class Layout:
 LAYOUTS = (
     Layout("1 P, 1 D, both legs at once", 0.3),
     Layout("1 P, 2 D, both legs at once", 0.3, decodes=2),
-    Layout("1 P, 1 D, one leg after the other", 0.25, order="p-first"),
+    Layout("1 P, 1 D, one leg after the other", 0.25, order="p-first", leaves=0.04),
     Layout("1 P, 1 D of two ranks, both legs at once", 0.15, decode_tp=2, concurrency=6),
 )
 
@@ -78,7 +80,7 @@ async def soaked(
 ) -> Part:
     """Send the load of a layout to its engines, and watch until all has settled."""
     direct = DirectTarget(deployment.urls("prefill"), deployment.urls("decode"), order=layout.order)
-    clients = Clients(direct, full_hits=0.02, leaves=0.04)
+    clients = Clients(direct, full_hits=0.02, leaves=layout.leaves)
     plan = LoadPlan(
         num_requests=num_transfers,
         concurrency=layout.concurrency,

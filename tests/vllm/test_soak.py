@@ -18,15 +18,13 @@ from pushscope.lab.spec import prefill_decode
 
 from .test_push import deployed
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(180)]
-SHORT_LEASE = {"kv_lease_duration": 6}
-"""Seconds: at the end the leases of full hits have to run out."""
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
 def engines(model: Path, zygote: Zygote, tmp_path_factory) -> Iterator[tuple[Deployment, Path]]:
     folder = tmp_path_factory.mktemp("soak")
-    specs = prefill_decode(1, 2, extra_config=SHORT_LEASE)
+    specs = prefill_decode(1, 2)
     with deployed(specs, model, zygote, folder) as deployment:
         yield deployment, folder / "rings"
 
@@ -40,5 +38,5 @@ def test_no_alarm_under_load(order, engines):
     assert part.errors == ()
     assert part.wrong == {}
     assert part.events_lost == 0
-    assert part.transfers >= 70, "most are not refused, and clients of a few leave before there is a transfer"
-    assert part.outcomes["delivered"] >= 60
+    assert part.transfers >= 80
+    assert part.outcomes["delivered"] >= 70
