@@ -17,6 +17,7 @@ from pushscope.lab.load import LoadPlan, run_load
 from pushscope.lab.results import RequestResult
 from pushscope.lab.spec import EngineSpec, prefill_decode
 from pushscope.lab.up import LabPlan, lab
+from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.source import RingsSource
 from pushscope.telemetry.watch import Watcher
 from soak.clients import Clients
@@ -93,8 +94,8 @@ async def soaked(
         load = asyncio.create_task(run_load(plan, clients, on_result=results.append))
         settled_at, quiet_since = float("inf"), float("inf")
         while (now := time.monotonic()) < settled_at and now - quiet_since < _QUIET_S:
-            watcher.poll()
-            tally.take(watcher.snapshot(), len(results) / num_transfers)
+            snapshot = await asyncio.to_thread(_look, watcher)  # the load goes on meanwhile
+            tally.take(snapshot, len(results) / num_transfers)
             on_progress(len(results), tally.error_count)
             if load.done():
                 settled_at = min(settled_at, now + _SETTLED_S)
@@ -104,3 +105,8 @@ async def soaked(
         await load
     refused = Counter(r.error for r in results if r.error and r.index not in clients.left)
     return tally.part(dict(refused))
+
+
+def _look(watcher: Watcher) -> Snapshot:
+    watcher.poll()
+    return watcher.snapshot()
