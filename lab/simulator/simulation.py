@@ -133,6 +133,9 @@ class VirtualSource:
         said = simulation.advance(t_ns)
         return Reading(t_ns, t_ns + self._unix_offset_ns, self._rings, said)
 
+    def settle(self) -> None:
+        """All that was said by now can be polled."""
+
     def close(self) -> None: ...
 
 
