@@ -13,7 +13,7 @@ from pushscope.lab.completion import Answer, RequestError, complete, describe
 from pushscope.lab.legs import DirectTarget, decode_leg, prefill_leg
 from pushscope.lab.load import LoadRequest, result_of
 from pushscope.lab.results import RequestResult
-from pushscope.lab.tracing import NoTracing
+from pushscope.lab.tracing import RootSpan
 
 _PATIENCE_S = (0.005, 0.25)
 
@@ -66,6 +66,6 @@ class Clients:
             start=start,
             load_start=load_start,
             error=error,
-            root=NoTracing().start(len(request.prompt), request.output_tokens),
+            root=RootSpan(),
             request_id=request_id,
         )
