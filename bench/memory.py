@@ -59,9 +59,9 @@ class Traffic:
 def run(_settings: Settings, progress: Progress) -> list[Figure]:
     """Memory with transfers in flight, and then with many more that came and went beside them."""
     follower = _Follower()
-    before = _resident_mib()
+    before = resident_mib()
     follower.follow(IN_FLIGHT, stay=True, progress=lambda done: progress(done / 8, "transfers that stay"))
-    with_crowd = _resident_mib()
+    with_crowd = resident_mib()
     after = [with_crowd]
     for part, num_transfers in enumerate(PASSING):
         follower.follow(
@@ -69,7 +69,7 @@ def run(_settings: Settings, progress: Progress) -> list[Figure]:
             stay=False,
             progress=_part(progress, part),
         )
-        after.append(_resident_mib())
+        after.append(resident_mib())
     within = f"<= {BUDGET_MIB:g} MiB"
     return [
         _mib(f"a watching process, {IN_FLIGHT:,} in flight", with_crowd).against(
@@ -120,7 +120,8 @@ def _once(value: float) -> Estimate:
     return Estimate(value, value, value, "once")
 
 
-def _resident_mib() -> float:
+def resident_mib() -> float:
+    """What this process has in memory."""
     gc.collect()
     resident_pages = int(Path("/proc/self/statm").read_text().split()[1])
     return resident_pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)

@@ -154,7 +154,8 @@ async def run_load(
     Cancelling it cancels the requests in flight.
     """
     results: list[RequestResult] = []
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+    # vLLM closes a connection that was idle for 5 s: one that has been for so long must not be taken again.
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2.0)
     async with httpx.AsyncClient(timeout=None, limits=limits, trust_env=False) as client:
         start = time.perf_counter()
 

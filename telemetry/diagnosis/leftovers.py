@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Final
 
 from pushscope.telemetry import events as ev
@@ -31,8 +32,9 @@ def leftovers(scene: Scene, story: EngineStory, instance: InstanceStory, table: 
     if not sizes or min(getattr(size, table) for size in sizes) < least:
         return 0
     followed = [(t.opened_ns, t.closed_ns) for t in scene.with_engine(story.engine_id)]
-    opened = sorted([*(begin for begin, _ in followed), *(e.opened_ns for e in story.ended)])
-    closed = sorted([*(end for _, end in followed if end), *(e.closed_ns for e in story.ended)])
+    ended = story.ended[bisect_left(story.ended, sizes[0].t, key=attrgetter("closed_ns")) :]
+    opened = sorted([*(begin for begin, _ in followed), *(e.opened_ns for e in ended)])
+    closed = sorted([*(end for _, end in followed if end), *(e.closed_ns for e in ended)])
     if len(story.ended) == MAX_ENDED and story.ended[0].closed_ns > sizes[0].t:
         return 0  # more transfers ended meanwhile than are remembered
     beyond = min(

@@ -19,8 +19,8 @@ ON_ITS_WAY: Final = frozenset({"transfer_failed", UNSURE})
 TELEMETRY: Final = "telemetry:"
 """How an error begins that was raised when NIXL was asked for its figures, after it was done."""
 _GOOD_ENDS: Final = frozenset({"finished_stopped", "finished_length_capped"})
-_LONG: Final = 5
-"""So many times late is a transfer whose usual time is not known."""
+_STALLS: Final = 5
+"""A link that lost packets tries again, ever more slowly, and may come right until this many times the floor."""
 
 
 def _poster(case: Case) -> Facts:
@@ -125,9 +125,7 @@ def never_finished(case: Case) -> Diagnosis | None:
         f"{side} posted a {what} between {ranks} that neither ends nor fails: {state}. NIXL has no deadline: one of "
         f"the two engines, or the link, has stopped{silence(case)}."
     )
-    severity = case.grown(since_ns, Stage.WIRE)
-    if usual is None and case.age_ns(since_ns) < _LONG * case.late_ns():
-        severity = Severity.WARNING  # nobody knows how long it may take
+    severity = _grown(case, since_ns)
     saw = case.d_saw if case.pull else case.p_saw
     evidence = [saw(begun[s.start_ns][1], f"{what} posted", begun[s.start_ns][0]) for s in late]
     return case.found("write_never_finished", sentence, since_ns, *evidence, severity=severity)
@@ -229,8 +227,14 @@ def notifications_missing(case: Case) -> Diagnosis | None:
     sentence += f"; the last sign of it is {case.since(since_ns)} old{silence(case)}."
     evidence = [case.d_saw(e, f"notification {e.n} counted", rank) for rank, e in counted]
     evidence += [case.p_saw(e, "WRITE done", rank) for rank, e in done]
-    severity = case.grown(since_ns, Stage.WIRE)
+    severity = _grown(case, since_ns)
     return case.found("notifications_missing", sentence, since_ns, *evidence, severity=severity)
+
+
+def _grown(case: Case, since_ns: int) -> Severity:
+    """How bad it is that a link has been silent since then."""
+    stalls = case.age_ns(since_ns) < _STALLS * case.late_ns()
+    return Severity.WARNING if stalls else case.grown(since_ns, Stage.WIRE)
 
 
 def _p_ranks(case: Case) -> set[Rank]:

@@ -1,0 +1,58 @@
+"""A simulation as it happens: its engines write real rings, at the pace of this machine's clock."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from pushscope.lab.simulator.mix import Mix
+from pushscope.lab.simulator.simulation import Simulation
+from pushscope.telemetry.clock import read_anchor
+from pushscope.telemetry.ring import DEFAULT_BYTES, RingWriter
+
+STEP_S: Final = 0.01
+
+
+class RealTimeRings:
+    """Rings in a folder, for as long as this context is open: to load an agent, a screen, one ring.
+
+    ``write_until`` has to be called again and again, or ``run`` for a while. The engines are gone, without having
+    shut down, when the context is left. Raises RingError if the folder can't be used.
+    """
+
+    def __init__(self, folder: Path, mix: Mix, seed: int = 0, *, num_bytes: int = DEFAULT_BYTES):
+        anchor = read_anchor()
+        self.simulation = Simulation(mix, seed, start_ns=anchor.monotonic_ns, start_unix_ns=anchor.unix_ns)
+        self._folder, self._num_bytes = folder, num_bytes
+        self._writers: list[RingWriter] = []
+        self.written = 0
+        """Events."""
+
+    def __enter__(self) -> Self:
+        for origin in self.simulation.origins:
+            self._writers.append(RingWriter(self._folder, origin, num_bytes=self._num_bytes))
+        self.simulation.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for writer in self._writers:
+            writer.close()
+
+    def write_until(self, t_ns: int) -> int:
+        """Write all that is recorded up to a moment (CLOCK_MONOTONIC nanoseconds); how many events that were."""
+        said = self.simulation.advance(t_ns)
+        for ring, payload in said:
+            self._writers[ring].write(payload)
+        self.written += len(said)
+        return len(said)
+
+    def run(self, seconds: float) -> None:
+        """Keep pace with the clock for so long."""
+        end_s = time.monotonic() + seconds
+        while time.monotonic() < end_s:
+            self.write_until(time.monotonic_ns())
+            time.sleep(STEP_S)

@@ -1,0 +1,84 @@
+"""A soak as a page for people."""
+
+from __future__ import annotations
+
+from faults.page import table
+
+from pushscope.telemetry.diagnosis.catalogue import CATALOGUE
+from pushscope.telemetry.diagnosis.model import WORST_FIRST
+from pushscope.telemetry.units import count
+from soak.result import Part, Result
+
+_HEAD = """\
+<!-- Written by `make soak`; what it says comes from soak.json and soak/page.py. -->
+# No false alarm
+
+Engines that are well, watched without a break by the watcher that `top`, `stuck` and `why` have. Whatever of severity
+error is said of them is a false alarm: {transfers} transfers, {errors} errors.
+
+*Real* engines are vLLM's, with real NIXL between them, under full load on this machine: as many requests at once as
+keep them busy, some of which D needs nothing of P for, and (one leg after the other) clients that go away. A snapshot
+with all diagnoses is taken four times a second. *Simulated* engines (`lab/simulator`) write the same events in virtual
+time; a snapshot is taken every second of it. They have heavy-tailed times of prefill, link and wake-up (Pareto and
+lognormal), bursts and idle gaps, ranks that are slow for a while, preemption on both sides, prompts of equal length,
+full prefix hits, clients that go away at any stage, heartbeats that name what P never gave, and 1 to 4 ranks on either
+side.
+
+What does go wrong for good is kept out of the mix, since to name it is right: it is listed in `lab/simulator/mix.py`. A
+link stalls for up to 12 s, as one that tries again does; one that is silent for longer than 15 s is called an error.
+
+Warnings and infos are meant to be said: engines that leak a little (`notify_only_entries_leak`,
+`stale_registrations_pile_up`), blocks held for a client that has gone (`prefill_unclaimed`), a router that sends one
+leg after the other (`serial_router`), links that stall."""
+_PART = """\
+## {kind}: {name}
+
+{machine}
+
+{transfers} transfers ({outcomes}), {events} events, {lost} of them lost. {snapshots} snapshots over {watched} s of the
+engines' time, taken in {wall} s. The watching process had {memory} MiB in memory{after_each}.
+{wrong}"""
+
+
+def page_of(result: Result) -> str:
+    """Markdown, all of it from the result."""
+    parts = [part for _, part in result.parts]
+    head = _HEAD.format(
+        transfers=count(sum(part.transfers for part in parts)),
+        errors=sum(part.error_count for part in parts),
+    )
+    sections = [head]
+    for machine, part in result.parts:
+        sections.append(_section(part, machine.line()))
+        sections.append(_table(part))
+        sections += [f"* {said}" for said in part.errors]
+    return "\n\n".join(sections) + "\n"
+
+
+def _section(part: Part, machine: str) -> str:
+    outcomes = ", ".join(f"{count(number)} {outcome}" for outcome, number in part.outcomes.items())
+    several = len(part.resident_mib) > 1
+    wrong = "; ".join(f"{what}: {number}" for what, number in part.wrong.items())
+    return _PART.format(
+        kind="Simulated" if part.simulated else "Real",
+        name=part.name,
+        machine=machine,
+        transfers=count(part.transfers),
+        outcomes=outcomes,
+        events=count(part.events),
+        lost=count(part.events_lost),
+        snapshots=count(part.snapshots),
+        watched=count(round(part.watched_s)),
+        wall=count(round(part.wall_s)),
+        memory=", ".join(f"{mib:.0f}" for mib in part.resident_mib),
+        after_each=" after each tenth, and at the end" if several else "",
+        wrong=f"Truly wrong: {wrong}." if wrong else "Nothing was truly wrong.",
+    ).rstrip()
+
+
+def _table(part: Part) -> str:
+    named = sorted(part.named, key=lambda n: (WORST_FIRST.index(n.severity), n.code))
+    return table(
+        ("severity", "named", "times", "what it is"),
+        ((n.severity, f"`{n.code}`", count(n.count), CATALOGUE[n.code].title) for n in named),
+    )

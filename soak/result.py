@@ -1,0 +1,85 @@
+"""What a soak showed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+from bench.machine import Machine
+
+from pushscope.telemetry.diagnosis.model import Severity
+
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+JSON, PAGE = FOLDER / "soak.json", FOLDER / "soak.md"
+REAL, SIMULATED = 5_000, 1_000_000
+"""Transfers of a whole soak."""
+FLAT_MIB = 32.0
+"""Memory is flat if it grows by no more, from the middle of a simulation to its end."""
+
+
+class Named(msgspec.Struct, frozen=True):
+    """How often a cause was named: for so many transfers or engines, or again when it had been gone."""
+
+    code: str
+    severity: Severity
+    count: int
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """What was watched in one go."""
+
+    name: str
+    simulated: bool
+    transfers: int
+    """Those that ended."""
+    outcomes: dict[str, int]
+    events: int
+    events_lost: int
+    snapshots: int
+    watched_s: float
+    """By the clock of the engines."""
+    wall_s: float
+    resident_mib: tuple[float, ...]
+    """Of the watching process: the first when a tenth was done, the last at the end."""
+    named: tuple[Named, ...]
+    errors: tuple[str, ...] = ()
+    """What the first diagnoses of severity error said."""
+    wrong: dict[str, int] = {}
+    """Simulated: what had truly gone wrong, which the mix is made to avoid. Real: what clients were refused."""
+
+    @property
+    def error_count(self) -> int:
+        return sum(named.count for named in self.named if named.severity is Severity.ERROR)
+
+    @property
+    def grown_mib(self) -> float:
+        """By how much the process grew from the middle to the end."""
+        return self.resident_mib[-1] - self.resident_mib[len(self.resident_mib) // 2]
+
+    @property
+    def held(self) -> bool:
+        """Whether there was no false alarm, nothing was missed, and (over a long simulation) memory was flat."""
+        quiet = not self.error_count and not self.wrong and not self.events_lost
+        return quiet and (not self.simulated or self.grown_mib <= FLAT_MIB)
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Parts, each with the machine that it ran on."""
+
+    parts: tuple[tuple[Machine, Part], ...]
+
+    def of_kind(self, *, simulated: bool) -> tuple[Part, ...]:
+        return tuple(part for _, part in self.parts if part.simulated is simulated)
+
+    def updated(self, machine: Machine, parts: Iterable[Part]) -> Result:
+        """This result with a kind of part replaced by later ones."""
+        later = tuple((machine, part) for part in parts)
+        kinds = {part.simulated for _, part in later}
+        kept = tuple(each for each in self.parts if each[1].simulated not in kinds)
+        return Result(tuple(sorted((*kept, *later), key=lambda each: each[1].simulated)))
+
+
+def read() -> Result:
+    """The committed run; an empty one if there is none yet."""
+    return msgspec.json.decode(JSON.read_bytes(), type=Result) if JSON.exists() else Result(())
