@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -26,16 +27,19 @@ from pushscope.lab.folders import LAB_DIR, lab_dir
 from pushscope.lab.legs import ORDERS, DirectTarget, Order
 from pushscope.lab.load import LoadPlan, ServerTarget, Target, run_load
 from pushscope.lab.model import make_model
+from pushscope.lab.otlp import otlp_at, otlp_in
 from pushscope.lab.prompts import ARRIVALS, parse_token_count
 from pushscope.lab.readiness import StartError
 from pushscope.lab.results import RequestResult, summarise, summary_text
 from pushscope.lab.router import RouterSpec
 from pushscope.lab.signals import exit_on_sigterm, interrupted_status
 from pushscope.lab.spec import check_block_size, check_connector, prefill_decode
-from pushscope.lab.state import NoLabError, find_lab
-from pushscope.lab.tracing import Tracing, headers_only, untraced
+from pushscope.lab.state import NoLabError, find_lab, running_lab
+from pushscope.lab.tracing import Tracing, roots_to, untraced
 from pushscope.lab.up import LabError, LabPlan, lab, watch_until_interrupted
-from pushscope.telemetry.agent.otlp import exporter_class, otlp_settings
+from pushscope.telemetry.errors import PushscopeError
+from pushscope.telemetry.presence import present_agent
+from pushscope.telemetry.ring import default_folder
 
 app = typer.Typer(
     name="lab",
@@ -44,6 +48,8 @@ app = typer.Typer(
 )
 
 _errors = Console(stderr=True)
+_AGENT_START_S = 10.0
+"""It is there before the engines are, unless the machine is busy."""
 
 Directory = Annotated[
     Path | None,
@@ -112,6 +118,19 @@ def up(
         bool,
         typer.Option("--keep-going", help="When an engine ends by itself, say so and keep the others up."),
     ] = False,
+    agent: Annotated[
+        bool, typer.Option("--agent/--no-agent", help="An agent beside the engines; it ends with the lab.")
+    ] = True,
+    otlp: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where vLLM, the agent and `lab load` send spans (default: as OTEL_EXPORTER_OTLP_* say).",
+        ),
+    ] = None,
+    otlp_protocol: Annotated[
+        str, typer.Option(metavar="PROTOCOL", help="With --otlp: grpc or http/protobuf.")
+    ] = "grpc",
     lease: Annotated[
         float | None, typer.Option(min=1.0, help="Seconds that P keeps blocks for D (default: vLLM's 30).")
     ] = None,
@@ -124,6 +143,7 @@ def up(
         check_block_size(block_size)
         if instrument:
             check_connector(connector)
+        receiver = otlp_at(otlp, otlp_protocol) if otlp else otlp_in(os.environ)
     directory = directory or lab_dir()
     specs = prefill_decode(
         prefill,
@@ -131,6 +151,8 @@ def up(
         block_size=block_size,
         kv_connector=connector,
         instrumented=instrument,
+        agent=agent and instrument,
+        otlp=receiver,
         multiprocessing=True if multiprocessing else None,
         args=tuple(engine_arg or ()),
         extra_config={} if lease is None else {"kv_lease_duration": lease},
@@ -163,6 +185,9 @@ def up(
             display.finish()
             started = True
             _say_ready(console, deployment)
+            if agent and instrument:
+                say(f"agent    {_agent_answers(rings or default_folder())}")
+            say("Send requests with `pushscope lab load`; Ctrl-C takes everything down.")
             watch_until_interrupted(deployment, on_ended=say if keep_going else None, control=control)
     except (KeyboardInterrupt, SystemExit) as end:
         console.print("The lab is down." if started else "The lab was not started; nothing is left running.")
@@ -174,7 +199,17 @@ def _say_ready(console: Console, deployment: Deployment) -> None:
     console.print(f"router   {deployment.router_url}", highlight=False)
     console.print(f"engines  {', '.join(urls)}", highlight=False, soft_wrap=True)
     console.print(f"logs     {deployment.log_dir}", highlight=False, soft_wrap=True)
-    console.print("Send requests with `pushscope lab load`; Ctrl-C takes everything down.", highlight=False)
+
+
+def _agent_answers(rings: Path) -> str:
+    """Where the agent of a ring folder answers; where its log is, if it does not within some seconds."""
+    end = time.monotonic() + _AGENT_START_S
+    while time.monotonic() < end:
+        with suppress(PushscopeError):
+            if (note := present_agent(rings)) is not None and note.url:
+                return note.url
+        time.sleep(0.1)
+    return f"does not answer yet; its log: {rings / 'agent.log'}"
 
 
 @app.command()
@@ -217,9 +252,10 @@ def load(
 ) -> None:
     """Send requests to the running lab, or to --url, and sum up. Exit status 1 if any failed.
 
-    With OTEL_EXPORTER_OTLP_ENDPOINT set, the span that each traceparent names is exported there.
+    The span that each traceparent names is exported to where OTEL_EXPORTER_OTLP_* say, else to where the lab's
+    own spans go.
     """
-    with _clear_errors(), _tracing(trace) as tracing:
+    with _clear_errors(), _tracing(directory or lab_dir(), trace=trace) as tracing:
         plan = LoadPlan(
             num_requests=20 if requests is None and duration is None else requests,
             duration_s=duration,
@@ -265,18 +301,14 @@ def load(
 
 
 @contextmanager
-def _tracing(trace: bool) -> Iterator[Tracing]:
-    """What the requests of a load carry, as --trace and the OTEL_* variables ask for."""
-    settings = otlp_settings(os.environ)
+def _tracing(directory: Path, *, trace: bool) -> Iterator[Tracing]:
+    """What the requests of a load carry, as --trace, the OTEL_* variables and the running lab ask for."""
     if not trace:
         yield untraced
-    elif settings.off or not settings.endpoint:
-        yield headers_only
-    else:
-        from pushscope.lab.root_spans import exported  # noqa: PLC0415 - slow to import
-
-        with exported(exporter_class(settings.protocol)()) as roots:
-            yield roots
+        return
+    state = running_lab(directory)
+    with roots_to(otlp_in(os.environ) or (state.otlp if state else None)) as roots:
+        yield roots
 
 
 def _run(plan: LoadPlan, target: Target) -> list[RequestResult]:

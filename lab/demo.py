@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import os
 import shutil
 import sys
 import threading
@@ -18,15 +19,16 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from pushscope.lab.deployment import Deployment
 from pushscope.lab.display import LoadDisplay, StartDisplay
 from pushscope.lab.folders import lab_dir
-from pushscope.lab.load import LoadPlan, ServerTarget, run_load
+from pushscope.lab.load import LoadPlan, ServerTarget, Target, run_load
+from pushscope.lab.otlp import otlp_in
 from pushscope.lab.prompts import parse_token_count
 from pushscope.lab.readiness import StartError
 from pushscope.lab.results import RequestResult, summarise, summary_text
 from pushscope.lab.signals import exit_on_sigterm, interrupted_status
 from pushscope.lab.spec import prefill_decode
+from pushscope.lab.tracing import roots_to
 from pushscope.lab.up import LabError, LabPlan, lab
 from pushscope.telemetry.cli import POLL_S, sentences
 from pushscope.telemetry.errors import PushscopeError
@@ -100,15 +102,21 @@ def _check_environment() -> None:
 def _demo(load: LoadPlan, console: Console, *, on_screen: bool) -> list[str]:
     rings = default_folder().with_name(default_folder().name + "-demo")
     shutil.rmtree(rings, ignore_errors=True)  # of an earlier demo; a running one has the lab's folder
-    plan = LabPlan(directory=lab_dir(), specs=prefill_decode(), ring_dir=rings)
-    with exit_on_sigterm(), StartDisplay(console) as display, lab(plan, on_progress=display) as deployment:
+    otlp = otlp_in(os.environ)
+    plan = LabPlan(directory=lab_dir(), specs=prefill_decode(agent=True, otlp=otlp), ring_dir=rings)
+    with (
+        exit_on_sigterm(),
+        StartDisplay(console) as display,
+        lab(plan, on_progress=display) as deployment,
+        roots_to(otlp) as tracing,
+    ):
         display.finish()
         console.print(f"watch from elsewhere: pushscope top --rings {rings}", highlight=False, soft_wrap=True)
+        target = ServerTarget(deployment.router_url, tracing=tracing)
         with _followed(rings) as seen:
-            if on_screen:
-                results = _load_behind_the_screen(load, deployment, rings)
-            else:
-                results = _load(load, deployment, console)
+            results = (
+                _load_behind_the_screen(load, target, rings) if on_screen else _load(load, target, console)
+            )
             transfers, snapshot = seen.settled()
     console.print()
     render_report(summarize(transfers), console, {e.engine_id: e.name for e in snapshot.engines})
@@ -117,18 +125,18 @@ def _demo(load: LoadPlan, console: Console, *, on_screen: bool) -> list[str]:
     return complaints_of(results, transfers, snapshot)
 
 
-def _load(plan: LoadPlan, deployment: Deployment, console: Console) -> list[RequestResult]:
+def _load(plan: LoadPlan, target: Target, console: Console) -> list[RequestResult]:
     with LoadDisplay(console, plan) as display:
-        return asyncio.run(run_load(plan, ServerTarget(deployment.router_url), on_result=display))
+        return asyncio.run(run_load(plan, target, on_result=display))
 
 
-def _load_behind_the_screen(plan: LoadPlan, deployment: Deployment, rings: Path) -> list[RequestResult]:
+def _load_behind_the_screen(plan: LoadPlan, target: Target, rings: Path) -> list[RequestResult]:
     """Load until the user has seen enough; the requests that were answered by then."""
     from pushscope.tui.app import TopApp, run_screen  # noqa: PLC0415 - Textual takes time that others needn't spend
 
     results: list[RequestResult] = []
     loop = asyncio.new_event_loop()
-    task = loop.create_task(run_load(plan, ServerTarget(deployment.router_url), on_result=results.append))
+    task = loop.create_task(run_load(plan, target, on_result=results.append))
 
     def load() -> None:
         with contextlib.suppress(asyncio.CancelledError):

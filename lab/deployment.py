@@ -32,6 +32,8 @@ from pushscope.lab.spec import EngineSpec, Role
 from pushscope.lab.warden import Warden
 
 ROUTER = "router"
+_AGENT_GRACE_S = 6.0
+"""Five seconds are what it takes at most to send what waits."""
 
 Part = Literal["all", "core", "server"]
 """What of an engine gets a signal: all its processes, its engine core, or its API server."""
@@ -141,8 +143,9 @@ class Deployment:
             running.process.alive()  # reaps
             self._report(running, "stopped")
         self._running.clear()
-        # Whoever took a session of its own (a telemetry agent, say) still has our mark in its environment.
-        stop_groups({info.group for info in processes_with_environment(LAB_ID, self.id)}, grace_s=1.0)
+        # The agent took a session of its own, and still has our mark in its environment. It sends what waits.
+        sessions = {info.group for info in processes_with_environment(LAB_ID, self.id)}
+        stop_groups(sessions, grace_s=_AGENT_GRACE_S)
         if self._warden is not None:
             self._warden.close()
             self._warden = None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pushscope.lab.environment import engine_environment
+from pushscope.lab.otlp import Otlp
 from pushscope.lab.ports import free_ports
 
 HOST = "127.0.0.1"
@@ -43,6 +44,10 @@ class EngineSpec:
     kv_cache_bytes: int = 128 << 20
     instrumented: bool = True
     """Load the connector class from pushscope; otherwise the engine is plain vLLM."""
+    agent: bool = False
+    """Have the connector start an agent for the folder of rings, which answers at a free port of loopback."""
+    otlp: Otlp | None = None
+    """Where vLLM's own tracing sends its spans, and the agent ours; None: neither is told of a place here."""
     kv_connector: str = "NixlPushConnector"
     extra_config: Mapping[str, Any] = field(default_factory=dict)
     """``kv_connector_extra_config``."""
@@ -90,8 +95,8 @@ class EngineSpec:
         config: dict[str, Any] = {"kv_connector": self.kv_connector, "kv_role": _KV_ROLES[self.role]}
         if self.instrumented:
             config["kv_connector_module_path"] = CONNECTOR_MODULE
-        if self.extra_config:
-            config["kv_connector_extra_config"] = dict(self.extra_config)
+        if extra := self._extra_config():
+            config["kv_connector_extra_config"] = extra
         return config | dict(self.kv_transfer)
 
     def arguments(self, model: Path) -> list[str]:
@@ -113,6 +118,8 @@ class EngineSpec:
         arguments += ["--shutdown-timeout", str(_SHUTDOWN_TIMEOUT_S)]
         if config := self.kv_transfer_config():
             arguments += ["--kv-transfer-config", json.dumps(config)]
+        if self.otlp is not None:
+            arguments += self.otlp.arguments()
         return arguments + list(self.args)
 
     def environment(self) -> dict[str, str]:
@@ -123,7 +130,17 @@ class EngineSpec:
         if self.role is not None:
             env["VLLM_NIXL_SIDE_CHANNEL_HOST"] = HOST
             env["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(self.side_channel_port)
+        if self.agent:
+            env.setdefault("PUSHSCOPE_BIND", f"{HOST}:0")
+        if self.otlp is not None:
+            env |= self.otlp.environment()
         return env | dict(self.env)
+
+    def _extra_config(self) -> dict[str, Any]:
+        extra = dict(self.extra_config)
+        if self.agent and self.instrumented:
+            extra["pushscope"] = {"agent": "auto", **extra.get("pushscope", {})}
+        return extra
 
 
 def check_block_size(tokens: int) -> None:

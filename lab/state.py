@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from pushscope.lab.deployment import ROUTER, Deployment
+from pushscope.lab.otlp import Otlp
 from pushscope.lab.processes import is_running, process_info
 from pushscope.lab.spec import Role
 
@@ -40,6 +41,8 @@ class LabState(msgspec.Struct, frozen=True):
     """Where the engines were told to record; None: the default."""
     control: str | None = None
     """The socket on which the lab takes orders; None: it takes none."""
+    otlp: Otlp | None = None
+    """Where its engines send their spans."""
 
     def urls(self, role: Role) -> list[str]:
         """The URLs of the engines of a role."""
@@ -85,6 +88,7 @@ def lab_state(deployment: Deployment, control: Path | None = None) -> LabState:
         log_dir=str(deployment.log_dir),
         ring_dir=str(deployment.ring_dir) if deployment.ring_dir else None,
         control=str(control) if control else None,
+        otlp=next((spec.otlp for spec in deployment.specs.values() if spec.otlp), None),
     )
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from pushscope.lab.otlp import Otlp
+from pushscope.telemetry.agent.otlp import exporter_class
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,18 @@ def headers_only(_num_prompt_tokens: int, _num_output_tokens: int) -> RootSpan:
     """A sampled ``traceparent`` with random ids."""
     trace_id = secrets.token_hex(16)
     return RootSpan(traceparent(trace_id, secrets.token_hex(8)), trace_id)
+
+
+@contextmanager
+def roots_to(otlp: Otlp | None) -> Iterator[Tracing]:
+    """Root spans that are exported to a receiver; without one, headers alone."""
+    if otlp is None:
+        yield headers_only
+        return
+    from pushscope.lab.root_spans import exported  # noqa: PLC0415 - slow to import
+
+    with exported(exporter_class(otlp.protocol)(endpoint=otlp.endpoint)) as roots:
+        yield roots
 
 
 def traceparent(trace_id: str, span_id: str) -> dict[str, str]:
