@@ -45,6 +45,11 @@ BENCHES: dict[str, Bench] = {
     ),
     "screen": Bench("bench.screen", "first paint and frames of pushscope top"),
     "serving": Bench("bench.serving", "TTFT, TPOT and CPU of engines, recording over plain vLLM"),
+    "watched": Bench(
+        "bench.serving",
+        "the same with an agent that exports every transfer, too, over plain vLLM",
+        "run_agent",
+    ),
     "control": Bench(
         "bench.serving",
         "the same with plain vLLM on both sides (only by name)",
