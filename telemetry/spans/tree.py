@@ -1,4 +1,4 @@
-"""Spans as a tree to read: who is whose child, when it began, how long it took."""
+"""Spans as a tree to read: who is whose child, when it began, how long it took, and a bar of both."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pushscope.telemetry.spans.model import Span
 from pushscope.telemetry.units import clean, duration
 
 _WIDTH: Final = 44
+_BAR_WIDTH: Final = 24
 _NOTES: Final = (
     "kv_transfer.outcome",
     "kv_transfer.waited",
@@ -26,7 +27,8 @@ _MARKS: Final = {
 
 
 def tree_lines(spans: Sequence[Span], names: Mapping[str, str]) -> Iterator[str]:
-    """A tree for each trace: name, rank, beginning after the trace's first span, duration, what is worth knowing.
+    """A tree for each trace: name, rank, beginning after the trace's first span, duration, both as a bar on the time
+    that the trace took, and what is worth knowing.
 
     ``names`` has the short names of engines. A span whose parent is not among them stands at the root.
     """
@@ -40,14 +42,14 @@ def tree_lines(spans: Sequence[Span], names: Mapping[str, str]) -> Iterator[str]
         children: defaultdict[int | None, list[Span]] = defaultdict(list)
         for span in members:
             children[span.parent_span_id if span.parent_span_id in known else None].append(span)
-        zero_ns = min(span.start_unix_ns for span in members)
-        yield from _below(None, children, zero_ns, names, "")
+        within = min(span.start_unix_ns for span in members), max(span.end_unix_ns for span in members)
+        yield from _below(None, children, within, names, "")
 
 
 def _below(
     parent: int | None,
     children: Mapping[int | None, Sequence[Span]],
-    zero_ns: int,
+    within: tuple[int, int],
     names: Mapping[str, str],
     indent: str,
 ) -> Iterator[str]:
@@ -55,10 +57,19 @@ def _below(
     for place, span in enumerate(found):
         last = place == len(found) - 1
         head = f"{indent}{'└─ ' if last else '├─ '}{_label(span, names)}"
-        begun = duration((span.start_unix_ns - zero_ns) / 1e9)
+        begun = duration((span.start_unix_ns - within[0]) / 1e9)
+        bar = _bar(span, within)
         notes = ", ".join(_notes(span))
-        yield f"{head:<{_WIDTH}} {'+' + begun:>9} {duration(span.seconds):>8}  {notes}".rstrip()
-        yield from _below(span.span_id, children, zero_ns, names, indent + ("   " if last else "│  "))
+        yield f"{head:<{_WIDTH}} {'+' + begun:>9} {duration(span.seconds):>8}  {bar:<{_BAR_WIDTH}}  {notes}".rstrip()
+        yield from _below(span.span_id, children, within, names, indent + ("   " if last else "│  "))
+
+
+def _bar(span: Span, within: tuple[int, int]) -> str:
+    """Where in the trace's time a span lies; at least one character."""
+    per_ns = _BAR_WIDTH / max(1, within[1] - within[0])
+    start = min(_BAR_WIDTH - 1, int((span.start_unix_ns - within[0]) * per_ns))
+    end = max(start + 1, round((span.end_unix_ns - within[0]) * per_ns))
+    return " " * start + "━" * (end - start)
 
 
 def _label(span: Span, names: Mapping[str, str]) -> str:

@@ -164,9 +164,23 @@ def test_the_tree_says_who_is_whose_child_when_and_how_long():
     assert lines[0] == f"trace {CALLER[3:35]}"
     assert lines[1].startswith("├─ kv_transfer receive D1  ")
     assert lines[1].endswith("delivered, called by b7ad6b7169203331")
-    assert lines[2].split() == ["│", "├─", "kv_transfer", "registration", "tp0", "+0", "s", "1.00", "ms"]
+    assert lines[2].split() == ["│", "├─", "kv_transfer", "registration", "tp0", "+0", "s", "1.00", "ms", "━"]
     assert any(line.startswith("   └─ kv_transfer submit tp0→tp0") for line in lines)
     assert len(lines) == 1 + len(made(traced(WHOLE)))
+
+
+def test_the_bars_of_the_tree_lie_where_the_spans_do():
+    spans = made(traced(WHOLE))
+    began, ended = min(s.start_unix_ns for s in spans), max(s.end_unix_ns for s in spans)
+    lines = list(tree_lines(spans, {}))[1:]
+    columns = [(line.index("━"), line.rindex("━") + 1) for line in lines if "━" in line]
+    left, right = min(a for a, _ in columns), max(b for _, b in columns)
+    assert len(columns) == len(lines)
+    assert right - left == 24
+    (receive,) = (s for s in spans if s.name == RECEIVE)
+    scale = 24 / (ended - began)
+    assert columns[0] == (left, left + round((receive.end_unix_ns - began) * scale))
+    assert receive.start_unix_ns == began
 
 
 def test_the_tree_has_nothing_that_a_terminal_would_obey():
