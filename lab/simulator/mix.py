@@ -23,8 +23,8 @@ from pushscope.lab.simulator.chances import Between, Chance, Lognormal, Pareto
 class Times(msgspec.Struct, frozen=True, kw_only=True):
     """How long each part takes."""
 
-    frontend: Chance = Lognormal(0.004, 1.2, 2.0)
-    """From the router to an engine's scheduler."""
+    frontend: Chance = Pareto(0.002, 1.3, 10.0)
+    """From the router to an engine's scheduler: an API server that is behind takes seconds."""
     step: Chance = Lognormal(0.008, 0.6, 0.6)
     """One step of an engine; what has to wait for the next one waits for a part of it."""
     prefill_per_token: Chance = Lognormal(0.00006, 0.5, 0.001)

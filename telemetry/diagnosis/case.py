@@ -28,7 +28,7 @@ _D_OVER: Final = (ev.ReceiveFinished, ev.ReceiveFailed, ev.DecodeScheduled, ev.R
 _P_OVER: Final = (ev.SendFinished, ev.LeaseExpired, ev.PrefillNotProcessed)
 SILENT_NS: Final = 3_000_000_000
 """An engine at work says something once a second."""
-GROWN: Final = 2
+GROWN: Final = 4
 """What may still come right by itself is no more than a warning until it is so many times late."""
 
 

@@ -84,7 +84,7 @@ def test_what_was_lost_after_that_is_lost():
     """The second try was given up too, and the prefill of the third never came."""
     late = registers(5 * S, d=D2) + aborted(6 * S, d=D2)
     third = registers(8 * S, d="cmpl-r-ffffffff")
-    found = seen((OLDER_GOT_THEM, 3.5), (late, 7.0), (third + stepping(16), 16.0))
+    found = seen((OLDER_GOT_THEM, 3.5), (late, 7.0), (third + stepping(21), 21.0))
     assert [(d.code, d.attempt) for d in found if d.severity == "error"] == [
         ("registration_without_prefill", 3)
     ]
@@ -139,7 +139,7 @@ def test_p_had_let_the_blocks_go_when_d_came(at_s):
         found = seen((UNCLAIMED, 31.0), ([], at_s), (late, at_s + after_s))
         return [d for d in found if d.attempt == 2]
 
-    (error,) = of_d(7)
+    (error,) = of_d(13)
     assert error.severity == "error"
     assert (error.code, error.certain) == ("lease_over_before_decode", True)
     assert "P's lease on its prefill of this id ended " in error.sentence
@@ -165,8 +165,8 @@ def test_what_another_p_had_is_no_reason():
 def test_what_was_claimed_later_is_no_reason():
     served = [*prefills(40 * S, p=P2), *matches(40 * S + 10, p=P2), *registers(39 * S), *received(41 * S)]
     served += [(ORIGINS[0], ev.SendFinished(ms(41 * S), P2))]
-    late = registers(44 * S, d="cmpl-r-ffffffff") + stepping(52)
-    found = seen((UNCLAIMED, 31.0), (served, 42.0), (late, 52.0))
+    late = registers(44 * S, d="cmpl-r-ffffffff") + stepping(57)
+    found = seen((UNCLAIMED, 31.0), (served, 42.0), (late, 57.0))
     assert [(d.code, d.attempt) for d in found if d.severity == "error"] == [
         ("registration_without_prefill", 3)
     ]

@@ -14,9 +14,11 @@ from .failures import (
     D_SIDE,
     FAILURES,
     P_SIDE,
+    Failure,
     diagnosed,
+    stepping,
 )
-from .scenario import only
+from .scenario import ms, only
 
 CODES = {entry.code for entry in CATALOGUE.values() if entry.about is About.TRANSFER}
 
@@ -100,3 +102,23 @@ class TestOneSide:
         f = FAILURES["handshake_failed"]
         (found,) = diagnosed(only(f.said, *D_SIDE), f.at_s, D_SIDE)
         assert found.certain
+
+
+class TestWhatMayStillComeRight:
+    """A warning until it has lasted long enough that it will not: a busy front, a link that tries again."""
+
+    @pytest.mark.parametrize(("waited_s", "severity"), [(4, "warning"), (10, "warning"), (13, "error")])
+    def test_a_prefill_leg_that_is_late(self, waited_s, severity):
+        f = FAILURES["registration_without_prefill"]
+        assert severities(f, waited_s) == {"registration_without_prefill": severity}
+
+    @pytest.mark.parametrize(("waited_s", "severity"), [(4, "warning"), (12, "warning"), (16, "error")])
+    @pytest.mark.parametrize("usual", [0, 30])
+    def test_a_link_that_stalls(self, waited_s, severity, usual):
+        f = FAILURES["write_never_finished"]
+        assert severities(f, waited_s, usual) == {"write_never_finished": severity}
+
+
+def severities(f: Failure, at_s: float, usual: int = 0) -> dict[str, str]:
+    said = [(o, e) for o, e in f.said if e.t <= ms(at_s * 1000)] + stepping(at_s)
+    return {d.code: str(d.severity) for d in diagnosed(said, at_s, f.origins, usual=usual)}
