@@ -40,6 +40,14 @@ class Histogram(msgspec.Struct, array_like=True):
     exemplars: dict[int, Exemplar] = {}
     """By bucket."""
 
+    def observe(self, bounds: tuple[float, ...], value: float, seen: Seen | None) -> None:
+        """Into the first bucket whose bound is not below the value."""
+        bucket = bisect_left(bounds, value)
+        self.counts[bucket] += 1
+        self.total += value
+        if seen is not None:
+            self.exemplars[bucket] = Exemplar(seen.trace_id, seen.span_id, value, seen.unix_s)
+
 
 class Summary(msgspec.Struct, array_like=True):
     """How many, and their sum."""
@@ -48,12 +56,16 @@ class Summary(msgspec.Struct, array_like=True):
     total: float = 0.0
 
 
+Summaries = dict[Labels, Summary]
+Histograms = dict[Labels, Histogram]
+
+
 class Series(msgspec.Struct):
     """By the family's name, then by labels."""
 
     counters: dict[str, dict[Labels, float]] = {}
-    summaries: dict[str, dict[Labels, Summary]] = {}
-    histograms: dict[str, dict[Labels, Histogram]] = {}
+    summaries: dict[str, Summaries] = {}
+    histograms: dict[str, Histograms] = {}
 
     def add(self, family: Family, labels: Labels = (), amount: float = 1) -> None:
         """Count."""
@@ -64,28 +76,44 @@ class Series(msgspec.Struct):
 
     def sum(self, family: Family, labels: Labels, value: float) -> None:
         """Observe, for a mean."""
-        summaries = self.summaries.get(family.name)
-        if summaries is None:
-            summaries = self.summaries[family.name] = {}
-        summary = summaries.get(labels)
-        if summary is None:
-            summary = summaries[labels] = Summary()
-        summary.count += 1
-        summary.total += value
+        add_up(self.summaries_of(family), labels, value)
 
     def observe(self, family: Family, labels: Labels, value: float, seen: Seen | None = None) -> None:
-        """Observe, into a bucket: the first whose bound is not below the value."""
-        histograms = self.histograms.get(family.name)
-        if histograms is None:
-            histograms = self.histograms[family.name] = {}
-        histogram = histograms.get(labels)
-        if histogram is None:
-            histogram = histograms[labels] = Histogram([0] * (len(family.buckets) + 1))
-        bucket = bisect_left(family.buckets, value)
-        histogram.counts[bucket] += 1
-        histogram.total += value
-        if seen is not None:
-            histogram.exemplars[bucket] = Exemplar(seen.trace_id, seen.span_id, value, seen.unix_s)
+        """Observe, into a bucket."""
+        observe(self.histograms_of(family), family, labels, value, seen)
+
+    def summaries_of(self, family: Family) -> Summaries:
+        """Those of one family, to be filled with :func:`add_up`."""
+        found = self.summaries.get(family.name)
+        if found is None:
+            found = self.summaries[family.name] = {}
+        return found
+
+    def histograms_of(self, family: Family) -> Histograms:
+        """Those of one family, to be filled with :func:`observe`."""
+        found = self.histograms.get(family.name)
+        if found is None:
+            found = self.histograms[family.name] = {}
+        return found
+
+
+def add_up(summaries: Summaries, labels: Labels, value: float) -> None:
+    """Observe, for a mean."""
+    summary = summaries.get(labels)
+    if summary is None:
+        summary = summaries[labels] = Summary()
+    summary.count += 1
+    summary.total += value
+
+
+def observe(
+    histograms: Histograms, family: Family, labels: Labels, value: float, seen: Seen | None = None
+) -> None:
+    """Observe, into a bucket."""
+    histogram = histograms.get(labels)
+    if histogram is None:
+        histogram = histograms[labels] = Histogram([0] * (len(family.buckets) + 1))
+    histogram.observe(family.buckets, value, seen)
 
 
 class Pair(msgspec.Struct):

@@ -92,12 +92,12 @@ class Meter:
             return
         place.read += 1
         if event is None:
-            if not place.counted_before(ring):
+            if not (place.behind and place.counted_before(ring)):
                 place.own.add(m.EVENTS_LOST, ("unknown",))
             return
-        if isinstance(event, ev.Tables):
+        if type(event) is ev.Tables:
             place.says_sizes(event)
-        if place.counted_before(ring):
+        if place.behind and place.counted_before(ring):
             return
         kind = type(event)
         counts = COUNTS.get(kind)

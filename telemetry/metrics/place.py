@@ -74,13 +74,11 @@ class Place:
         return (t_ns + self.origin.anchor_unix_ns - self.origin.anchor_monotonic_ns) / 1e9
 
     def counted_before(self, ring: RingState) -> bool:
-        """Whether the event that was just read is one that was counted before.
+        """Of one that is ``behind``: whether the event that was just read was counted before.
 
         Its number in the ring follows from what was read and missed so far. Where events were lost in the middle of
         a poll it is too low: what is not certain to be new is not counted twice.
         """
-        if not self.behind:
-            return False
         if ring is not self._ring:
             self._lost_before = self._ring.lost if self._ring else 0
             self._ring = ring
