@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.diagnosis.catalogue import CATALOGUE
 from pushscope.telemetry.diagnosis.model import Diagnosis
-from pushscope.telemetry.group import Group, Held
+from pushscope.telemetry.group import Group
 from pushscope.telemetry.half import Half
 from pushscope.telemetry.metrics import catalogue as m
 from pushscope.telemetry.metrics.family import Family
@@ -38,24 +38,36 @@ class ClockOffset(Protocol):
     def uncertainty_ns(self) -> int | None: ...
 
 
-class Pinned(NamedTuple):
-    """What a P engine holds for requests whose blocks nobody has taken yet."""
+class Holds(NamedTuple):
+    """What an engine holds for requests that do not use it."""
 
     requests: int = 0
     blocks: int = 0
     tokens: int = 0
 
 
-def pinned(groups: Iterable[Group]) -> dict[str, Pinned]:
+def pinned(groups: Iterable[Group]) -> dict[str, Holds]:
     """Per P engine: staged, and neither sent nor given up."""
-    found: dict[str, Pinned] = {}
+    found: dict[str, Holds] = {}
     for group in groups:
         for half in group.halves.values():
             if not half.decodes and (staged := _staged(half)) is not None and half.over_ns is None:
-                before = found.get(half.engine, Pinned())
-                found[half.engine] = Pinned(
+                before = found.get(half.engine, Holds())
+                found[half.engine] = Holds(
                     before.requests + 1, before.blocks + staged.num_blocks, before.tokens + staged.num_tokens
                 )
+    return found
+
+
+def abandoned(followed: Iterable[Transfer]) -> dict[str, Holds]:
+    """Per D engine: asked for, never filled, and the request has ended."""
+    found: dict[str, Holds] = {}
+    for t in followed:
+        if t.d_holds and t.d_engine is not None:
+            before = found.get(t.d_engine, Holds())
+            found[t.d_engine] = Holds(
+                before.requests + 1, before.blocks + (t.num_blocks or 0), before.tokens + (t.num_tokens or 0)
+            )
     return found
 
 
@@ -67,10 +79,10 @@ def gauges(
     snapshot: Snapshot,
     places: Sequence[Place],
     groups: Iterable[Group],
-    held: Mapping[str, Held],
+    followed: Iterable[Transfer],
     is_local: IsLocal,
 ) -> Iterator[Gauge]:
-    """Every gauge of an engine that is local."""
+    """Every gauge of an engine that is local. ``groups`` and ``followed``: of the assembler, as they are now."""
     engines = [engine for engine in snapshot.engines if is_local(engine.engine_id)]
     by_engine: defaultdict[str, list[Place]] = defaultdict(list)
     for place in places:
@@ -80,7 +92,7 @@ def gauges(
     parts = {engine.engine_id: tuple(engine.side) for engine in engines}
     yield from _transfers(snapshot, parts)
     yield from _stuck(snapshot, parts)
-    yield from _memory(engines, pinned(groups), held)
+    yield from _memory(engines, pinned(groups), abandoned(followed))
 
 
 def clocks(offsets: Iterable[ClockOffset]) -> Iterator[Gauge]:
@@ -189,16 +201,16 @@ def _told_at(diagnosis: Diagnosis, transfers: Mapping[tuple[str, int], Transfer]
 
 
 def _memory(
-    engines: Sequence[Engine], pinned_at: Mapping[str, Pinned], held: Mapping[str, Held]
+    engines: Sequence[Engine], pinned_at: Mapping[str, Holds], abandoned_at: Mapping[str, Holds]
 ) -> Iterator[Gauge]:
     for engine in engines:
         labels = (engine.engine_id,)
         if "P" in engine.side:
-            holds = pinned_at.get(engine.engine_id, Pinned()) if engine.alive else Pinned()
+            holds = pinned_at.get(engine.engine_id, Holds()) if engine.alive else Holds()
             yield m.PINNED_REQUESTS, labels, holds.requests
             yield m.PINNED_BLOCKS, labels, holds.blocks
             yield m.PINNED_TOKENS, labels, holds.tokens
         if "D" in engine.side:
-            left = held.get(engine.engine_id, Held())
-            yield m.ABANDONED_REQUESTS, labels, left.num_requests
-            yield m.ABANDONED_BLOCKS, labels, left.num_blocks
+            holds = abandoned_at.get(engine.engine_id, Holds()) if engine.alive else Holds()
+            yield m.ABANDONED_REQUESTS, labels, holds.requests
+            yield m.ABANDONED_BLOCKS, labels, holds.blocks

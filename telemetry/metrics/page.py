@@ -56,12 +56,13 @@ def gathered(
     """What the page will show, as a copy: what follows needs neither the watcher nor the meter. Not while it polls."""
     snapshot = watcher.snapshot()
     assembler = watcher.assembler
+    followed = assembler.open_transfers()
     meter.settle(watcher, {engine.engine_id for engine in snapshot.engines})
     now: dict[str, list[tuple[Labels, float]]] = {}
     found: list[Iterable[Gauge]] = [
-        gauges(snapshot, meter.places, assembler.groups(), assembler.held_for_ended(), meter.is_local),
+        gauges(snapshot, meter.places, assembler.groups(), followed, meter.is_local),
         clocks(offsets),
-        [(m.FOLLOWED, (), len(assembler.open_transfers())), (m.EVICTED, (), meter.evicted)],
+        [(m.FOLLOWED, (), len(followed)), (m.EVICTED, (), meter.evicted)],
         _own(own) if own is not None else (),
     ]
     for family, labels, value in (gauge for some in found for gauge in some):
