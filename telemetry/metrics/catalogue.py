@@ -22,6 +22,7 @@ from pushscope.telemetry.metrics.family import (
     Of,
     closed,
 )
+from pushscope.telemetry.spans.attributes import OF_VLLM
 from pushscope.telemetry.transfer import OPEN_OUTCOMES, Outcome, Stage
 
 # -- labels -------------------------------------------------------------------------------------------
@@ -30,20 +31,7 @@ OUTCOME_WORDS: Final = {o: o.value.replace(" ", "_") for o in Outcome if o not i
 """How a transfer ended, as a label says it."""
 OTHER: Final = "_OTHER"
 """A failure type of a vLLM release that is not known here."""
-FAILURES: Final = (
-    "handshake_failed",
-    "handshake_setup_failed",
-    "no_remote_agents",
-    "notification_failed",
-    "push_handshake_failed",
-    "push_reg_handshake_failed",
-    "push_reg_notif_failed",
-    "transfer_exception",
-    "transfer_failed",
-    "transfer_release_failed",
-    "transfer_setup_failed",
-    OTHER,
-)
+FAILURES: Final = (*(error.name for error in OF_VLLM), "no_remote_agents", OTHER)
 """vLLM's failure types (``_log_failure`` in its nixl package), and where it names none, one of ours."""
 
 ENGINE_MEANING: Final = "The engine's id. `kv_transfer_engine_info` has the rest of what it is."

@@ -124,7 +124,10 @@ class Meter:
 
         Engines that are not ``known`` any more are forgotten.
         """
-        rings, polled_ns = watcher.rings, watcher.polled_ns
+        reading = watcher.reading
+        if reading is None:
+            return
+        rings = reading.rings
         for ring in rings:
             instance = ring.origin.instance
             place = self._places[instance] if instance in self._places else self._arrived(ring)
@@ -136,7 +139,7 @@ class Meter:
         if known is not None:
             for engine_id in [e for e in self.figures if e not in known]:
                 del self.figures[engine_id]
-        idle_since_s = self._to_unix(polled_ns) / 1e9 - PEER_IDLE_S
+        idle_since_s = self._to_unix(reading.t_ns) / 1e9 - PEER_IDLE_S
         for figures in self.figures.values():
             figures.forget_peers(idle_since_s)
         self._evicted = watcher.assembler.evicted
@@ -148,7 +151,7 @@ class Meter:
             figures=self.figures,
             marks={**self._marks, **{place.origin.instance: place.mark for place in self.places}},
             halves=self._ledger.halves(),
-            saved_ns=watcher.polled_ns or self._saved_ns,
+            saved_ns=watcher.reading.t_ns if watcher.reading else self._saved_ns,
             evicted=self.evicted,
         )
 
