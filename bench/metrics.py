@@ -127,7 +127,7 @@ def _timed(into: list[float], call: Callable[[], T]) -> T:
 def crowded(deployment: Deployment) -> tuple[Watcher, Meter]:
     """A watcher of that many engines, of which every pair has had transfers and handshakes."""
     draw = Random(1)
-    meter = Meter(trace_of=lambda _: Trace(draw.getrandbits(128), draw.getrandbits(64)))
+    meter = Meter()
     ranks: list[Rank] = [(0, tp) for tp in range(deployment.tp)]
     origins = [
         *(o for n in range(deployment.p) for o in _engine("P", n, P_WORKER, ranks)),
@@ -143,7 +143,9 @@ def crowded(deployment: Deployment) -> tuple[Watcher, Meter]:
     handed.reading = Reading(now_ns, time.time_ns(), rings)
     for p, d in product(range(deployment.p), range(deployment.d)):
         for number in range(4):
-            meter.on_closed(_transfer(f"{_id('P', p)}", f"{_id('D', d)}", ranks, draw, f"{p}-{d}-{number}"))
+            traces = {side: Trace(draw.getrandbits(128), draw.getrandbits(64)) for side in "PD"}
+            transfer = _transfer(_id("P", p), _id("D", d), ranks, draw, f"{p}-{d}-{number}")
+            meter.on_closed(transfer, traces)
     return watcher, meter
 
 

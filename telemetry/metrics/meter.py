@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from pushscope.telemetry import events as ev
@@ -22,18 +24,15 @@ PEER_IDLE_S: Final = 3_600.0
 
 
 class Trace(NamedTuple):
-    """The span of a transfer, for exemplars."""
+    """A span, for exemplars."""
 
     trace_id: int
     span_id: int
 
 
-TraceOf = Callable[[Transfer], Trace | None]
-"""The span under which a transfer that has ended can be looked up; None if it has none."""
-
-
-def _no_trace(_: Transfer) -> Trace | None:
-    return None
+Traces = Mapping[str, Trace]
+"""Where a transfer that has ended can be looked up: its sides' spans, by ``P`` and ``D``, as far as there are any."""
+NO_TRACES: Final[Traces] = MappingProxyType({})
 
 
 def _to_unix(t_ns: int) -> int:
@@ -50,21 +49,23 @@ class Meter:
         self,
         *,
         local: Container[str] | None = None,
-        trace_of: TraceOf = _no_trace,
         to_unix: Callable[[int], int] = _to_unix,
         state: State | None = None,
     ):
         """``local``: engine ids, looked up when an engine is first seen; None: all. ``to_unix``: CLOCK_MONOTONIC to
         wall time, both in nanoseconds."""
-        state = state or State()
-        self.figures: Figures = state.figures
-        self._local, self._trace_of, self._to_unix = local, trace_of, to_unix
-        self._marks, self._saved_ns = state.marks, state.saved_ns
-        self._ledger = Ledger(state.halves)
+        self._local, self._to_unix = local, to_unix
         self._places: dict[str, Place | None] = {}
         """By instance; None: not local."""
-        self._evicted_before = state.evicted
         self._evicted = 0
+        self.go_on_from(state or State())
+
+    def go_on_from(self, state: State) -> None:
+        """Take up what an earlier meter had saved; before anything is counted."""
+        self.figures: Figures = state.figures
+        self._marks, self._saved_ns = state.marks, state.saved_ns
+        self._ledger = Ledger(state.halves)
+        self._evicted_before = state.evicted
 
     def is_local(self, engine_id: str) -> bool:
         """Whether this agent tells of an engine."""
@@ -104,7 +105,7 @@ class Meter:
         if counts is not None and (kind not in SAID_AGAIN or (news and event.t > place.since_ns)):
             counts(place, event)
 
-    def on_closed(self, transfer: Transfer) -> None:
+    def on_closed(self, transfer: Transfer, traces: Traces = NO_TRACES) -> None:
         """A transfer has ended and is followed no longer: counted at each side that is this agent's to tell of."""
         sides = {
             "P": self._side("P", transfer, transfer.p_engine, transfer.p_request),
@@ -114,10 +115,19 @@ class Meter:
         if not ours:
             return
         unix_s = self._to_unix(transfer.closed_ns or transfer.since_ns) / 1e9
-        trace = self._trace_of(transfer)
-        seen = Seen(f"{trace.trace_id:032x}", f"{trace.span_id:016x}", unix_s) if trace else None
         for part, figures in ours:
+            trace = traces.get(part)
+            seen = Seen(f"{trace.trace_id:032x}", f"{trace.span_id:016x}", unix_s) if trace else None
             count_ended(transfer, part, figures, unix_s, seen)
+
+    def outcomes(self) -> dict[str, int]:
+        """Transfers that ended, by side and outcome: ``transfers.D.delivered`` and so on, where there are any."""
+        found: Counter[str] = Counter()
+        for figures in self.figures.values():
+            for (part, _, outcome), number in figures.own.counters.get(m.TRANSFERS.name, {}).items():
+                if number:
+                    found[f"transfers.{part}.{outcome}"] += int(number)
+        return dict(found)
 
     def settle(self, watcher: Watcher, known: Container[str] | None = None) -> None:
         """What the rings say of themselves, after a poll: before figures are looked at.

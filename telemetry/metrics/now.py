@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from pushscope.telemetry import events as ev
+from pushscope.telemetry.clocks import ClockOffset
 from pushscope.telemetry.diagnosis.catalogue import CATALOGUE
 from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.group import Group
@@ -23,19 +24,6 @@ Gauge = tuple[Family, Labels, float]
 IsLocal = Callable[[str], bool]
 _SCHEDULER_TABLES: Final = ("staged",)
 _WORKER_TABLES: Final = ("unmatched_blocks", "unmatched_registrations", "writes", "leases", "receiving")
-
-
-class ClockOffset(Protocol):
-    """What is known of a peer host's clock."""
-
-    @property
-    def host(self) -> str: ...
-    @property
-    def peer_host(self) -> str: ...
-    @property
-    def offset_ns(self) -> int: ...
-    @property
-    def uncertainty_ns(self) -> int | None: ...
 
 
 class Holds(NamedTuple):
@@ -82,7 +70,7 @@ def gauges(
     followed: Iterable[Transfer],
     is_local: IsLocal,
 ) -> Iterator[Gauge]:
-    """Every gauge of an engine that is local. ``groups`` and ``followed``: of the assembler, as they are now."""
+    """Every gauge of engines that are local, and of clocks. ``groups`` and ``followed``: the assembler's, by now."""
     engines = [engine for engine in snapshot.engines if is_local(engine.engine_id)]
     by_engine: defaultdict[str, list[Place]] = defaultdict(list)
     for place in places:
@@ -93,10 +81,11 @@ def gauges(
     yield from _transfers(snapshot, parts)
     yield from _stuck(snapshot, parts)
     yield from _memory(engines, pinned(groups), abandoned(followed))
+    yield from clocks(snapshot.clocks)
 
 
 def clocks(offsets: Iterable[ClockOffset]) -> Iterator[Gauge]:
-    """What is known of other hosts' clocks."""
+    """What is known of how the hosts' clocks are apart."""
     for clock in offsets:
         hosts = (clock.host, clock.peer_host)
         yield m.CLOCK_OFFSET, hosts, clock.offset_ns / 1e9

@@ -19,7 +19,7 @@ from pushscope.telemetry.metrics import catalogue as m
 from pushscope.telemetry.metrics.family import Family, Kind, Of
 from pushscope.telemetry.metrics.figures import Figures, Histogram, Labels, Series, Summary
 from pushscope.telemetry.metrics.meter import Meter
-from pushscope.telemetry.metrics.now import ClockOffset, Gauge, clocks, gauges
+from pushscope.telemetry.metrics.now import Gauge, gauges
 from pushscope.telemetry.watch import Watcher
 
 
@@ -35,25 +35,11 @@ class Own(msgspec.Struct, frozen=True, kw_only=True):
     """Time that all polls took."""
 
 
-def metrics_page(
-    watcher: Watcher,
-    meter: Meter,
-    accept: str = "",
-    *,
-    own: Own | None = None,
-    offsets: Iterable[ClockOffset] = (),
-) -> tuple[bytes, str]:
-    """The page and its content type, by the request's ``Accept`` header; exemplars are in OpenMetrics only.
+def gathered(watcher: Watcher, meter: Meter, *, own: Own | None = None) -> list[Metric]:
+    """What the page will show, as a copy: what follows needs neither the watcher nor the meter.
 
-    Not while the watcher polls. ``own``: of an agent; ``offsets``: other hosts' clocks.
+    Not while the watcher polls. ``own``: of an agent.
     """
-    return rendered(gathered(watcher, meter, own=own, offsets=offsets), accept)
-
-
-def gathered(
-    watcher: Watcher, meter: Meter, *, own: Own | None = None, offsets: Iterable[ClockOffset] = ()
-) -> list[Metric]:
-    """What the page will show, as a copy: what follows needs neither the watcher nor the meter. Not while it polls."""
     snapshot = watcher.snapshot()
     assembler = watcher.assembler
     followed = assembler.open_transfers()
@@ -61,7 +47,6 @@ def gathered(
     now: dict[str, list[tuple[Labels, float]]] = {}
     found: list[Iterable[Gauge]] = [
         gauges(snapshot, meter.places, assembler.groups(), followed, meter.is_local),
-        clocks(offsets),
         [(m.FOLLOWED, (), len(followed)), (m.EVICTED, (), meter.evicted)],
         _own(own) if own is not None else (),
     ]
@@ -71,7 +56,10 @@ def gathered(
 
 
 def rendered(metrics: Sequence[Metric], accept: str = "") -> tuple[bytes, str]:
-    """The page and its content type; with it, what is known of this process."""
+    """The page and its content type, by a request's ``Accept`` header; exemplars are in OpenMetrics only.
+
+    With it, what is known of this process.
+    """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Gathered(metrics))
     ProcessCollector(registry=registry)

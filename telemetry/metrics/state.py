@@ -49,14 +49,9 @@ def load(data: bytes) -> State:
     try:
         state = _decode(data)
     except msgspec.MsgspecError as e:
-        raise PushscopeError(
-            f"Expected saved metrics, found something else ({e}): remove the file, counters start at zero then."
-        ) from e
+        raise PushscopeError(f"expected saved metrics, found something else: {e}") from e
     if state.version != VERSION:
-        raise PushscopeError(
-            f"Expected saved metrics of version {VERSION}, found version {state.version}: remove the file, counters "
-            f"start at zero then."
-        )
+        raise PushscopeError(f"expected saved metrics of version {VERSION}, found version {state.version}")
     return state
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 
-from pushscope.telemetry.metrics.meter import Meter, Trace, TraceOf
-from pushscope.telemetry.metrics.page import Own, gathered, metrics_page
+from pushscope.telemetry.clocks import ClockOffset
+from pushscope.telemetry.metrics.meter import Meter, Trace, Traces
+from pushscope.telemetry.metrics.page import Own, gathered, rendered
 from pushscope.telemetry.metrics.state import State
 from pushscope.telemetry.source import Reading
 from pushscope.telemetry.transfer import Transfer
@@ -21,8 +22,11 @@ def to_unix(t_ns: int) -> int:
     return t_ns - START_NS + UNIX_NS
 
 
-def trace_of(transfer: Transfer) -> Trace:
-    return Trace(transfer.opened_ns, transfer.opened_ns % 1000 + 1)
+def traces_of(transfer: Transfer) -> Traces:
+    return {
+        side: Trace(transfer.opened_ns, transfer.opened_ns % 1000 + number)
+        for number, side in enumerate("PD", 1)
+    }
 
 
 class Metered:
@@ -33,19 +37,25 @@ class Metered:
         *readings: Reading,
         local: Container[str] | None = None,
         state: State | None = None,
-        traces: TraceOf = trace_of,
+        traces: Callable[[Transfer], Traces] = traces_of,
     ):
-        self.meter = Meter(local=local, trace_of=traces, to_unix=to_unix, state=state)
+        self.meter = Meter(local=local, to_unix=to_unix, state=state)
         self.source = ListSource(list(readings))
-        self.watcher = Watcher(self.source, on_closed=self.meter.on_closed, on_event=self.meter.on_event)
+        self.watcher = Watcher(
+            self.source,
+            on_closed=lambda transfer: self.meter.on_closed(transfer, traces(transfer)),
+            on_event=self.meter.on_event,
+        )
         self.watcher.run_to_end()
 
     def read(self, *readings: Reading) -> None:
         self.source.readings += readings
         self.watcher.run_to_end()
 
-    def page(self, accept: str = OPEN_METRICS, **arguments) -> str:
-        return metrics_page(self.watcher, self.meter, accept, own=Own(), **arguments)[0].decode()
+    def page(self, accept: str = OPEN_METRICS, *, clocks: tuple[ClockOffset, ...] = ()) -> str:
+        """``clocks``: as if there were such hosts."""
+        self.watcher.clocks = lambda: clocks  # type: ignore[method-assign]
+        return rendered(gathered(self.watcher, self.meter, own=Own()), accept)[0].decode()
 
     def values(self, name: str, **labels: str) -> dict[tuple[str, ...], float]:
         """The series of that name whose labels have these values: by the values of their other labels."""

@@ -11,12 +11,13 @@ from prometheus_client import parser as text
 from prometheus_client.openmetrics import parser as openmetrics
 
 from pushscope.telemetry import events as ev
+from pushscope.telemetry.clocks import ClockOffset
 from pushscope.telemetry.metrics import catalogue as m
 from pushscope.telemetry.metrics.cardinality import Deployment, series, series_of
 from pushscope.telemetry.metrics.family import Family, Kind, Of
 from pushscope.telemetry.metrics.figures import MAX_PEERS, EngineFigures, Seen
-from pushscope.telemetry.metrics.meter import Meter, Trace
-from pushscope.telemetry.metrics.page import Own, gathered, metrics_page, rendered
+from pushscope.telemetry.metrics.meter import Meter, Trace, Traces
+from pushscope.telemetry.metrics.page import Own, gathered, rendered
 from pushscope.telemetry.metrics.reference import PAGE, page
 from pushscope.telemetry.source import Reading
 from pushscope.telemetry.transfer import Rank, Stage, StageTime, Transfer
@@ -28,14 +29,7 @@ from .scenario import D_ENGINE, D_WORKER, P_ENGINE, P_WORKER, ListSource, delive
 from .test_architecture import ROOT
 from .test_metrics_counts import MIXED, TOLD, metered
 
-
-class Offset(msgspec.Struct, frozen=True):
-    host: str = "host-d"
-    peer_host: str = "host-p"
-    offset_ns: int = 1_500_000
-    uncertainty_ns: int | None = 200_000
-
-
+OFFSET = ClockOffset("host-d", "host-p", 1_500_000, 200_000)
 OWN = Own(spans_exported=5, spans_dropped={"queue_full": 2}, spans_queued=1, polls=3, poll_s=0.5)
 
 
@@ -52,7 +46,7 @@ def test_promtool_finds_nothing_to_say():
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed (Debian: apt install prometheus)")
-    body = whole().page("", offsets=[Offset()])
+    body = whole().page("", clocks=(OFFSET,))
     done = subprocess.run(
         [promtool, "check", "metrics"], input=body, capture_output=True, text=True, check=False
     )
@@ -61,10 +55,11 @@ def test_promtool_finds_nothing_to_say():
 
 def test_the_format_is_what_was_asked_for():
     m_ = whole()
-    body, content_type = metrics_page(m_.watcher, m_.meter, OPEN_METRICS)
+    metrics = gathered(m_.watcher, m_.meter)
+    body, content_type = rendered(metrics, OPEN_METRICS)
     assert content_type.startswith("application/openmetrics-text; version=1.0.0")
     assert body.endswith(b"# EOF\n")
-    body, content_type = metrics_page(m_.watcher, m_.meter, "*/*")
+    body, content_type = rendered(metrics, "*/*")
     assert content_type.startswith("text/plain; version=0.0.4")
     assert b"trace_id" not in body
 
@@ -84,7 +79,7 @@ def test_both_formats_tell_the_same():
 
 
 def test_every_family_is_filled_and_has_the_labels_that_the_catalogue_says():
-    found = families(whole().page(offsets=[Offset()]))
+    found = families(whole().page(clocks=(OFFSET,)))
     for family in m.FAMILIES:
         metric = found[family.name.removesuffix("_total").removesuffix("_info")]
         assert metric.samples, f"{family.name} is never filled"
@@ -97,7 +92,7 @@ def test_every_family_is_filled_and_has_the_labels_that_the_catalogue_says():
 
 
 def test_label_values_are_of_closed_sets_or_engines_and_ranks():
-    found = families(whole().page(offsets=[Offset()]))
+    found = families(whole().page(clocks=(OFFSET,)))
     engines, ranks = {P_ENGINE, D_ENGINE}, {"tp0", "scheduler"}
     for family in m.FAMILIES:
         known = {label.name: set(label.all_values) for label in family.own if label.all_values}
@@ -112,7 +107,7 @@ def test_label_values_are_of_closed_sets_or_engines_and_ranks():
 def test_no_series_for_a_request():
     def run(number: int) -> Metered:
         said = [each for n in range(number) for each in delivered(f"cmpl-{n}", n)]
-        return Metered(reading(said, 100), reading([], 60_000), traces=lambda _: None)
+        return Metered(reading(said, 100), reading([], 60_000), traces=lambda _: {})
 
     few, many = run(2), run(40)
     names = [
@@ -145,11 +140,11 @@ class TestExemplars:
     def test_lead_to_the_transfer_that_was_observed(self):
         seen: list[Transfer] = []
 
-        def trace(transfer: Transfer) -> Trace:
+        def traces(transfer: Transfer) -> Traces:
             seen.append(transfer)
-            return Trace(0xABC, 0xDEF)
+            return {"P": Trace(0xABC, 0x123), "D": Trace(0xABC, 0xDEF)}
 
-        m_ = Metered(reading(delivered(), 60), reading([], 60_000), traces=trace)
+        m_ = Metered(reading(delivered(), 60), reading([], 60_000), traces=traces)
         (sample,) = [
             s for s in families(m_.page())["kv_transfer_exposed_seconds"].samples if s.exemplar is not None
         ]
@@ -157,6 +152,9 @@ class TestExemplars:
         assert sample.exemplar.labels == {"trace_id": f"{0xABC:032x}", "span_id": f"{0xDEF:016x}"}
         assert sample.exemplar.value == pytest.approx((transfer.exposed_ns or 0) / 1e9)
         assert float(sample.exemplar.timestamp) == pytest.approx(to_unix(transfer.closed_ns or 0) / 1e9)
+        stages = families(m_.page())["kv_transfer_stage_seconds"].samples
+        spans = {(s.labels["role"], s.exemplar.labels["span_id"]) for s in stages if s.exemplar}
+        assert spans == {("P", f"{0x123:016x}"), ("D", f"{0xDEF:016x}")}
 
     def test_the_last_with_a_span_stays(self):
         own = EngineFigures().own
@@ -166,7 +164,7 @@ class TestExemplars:
         assert [e.trace_id for e in histogram.exemplars.values()] == ["a"]
 
     def test_a_transfer_without_a_span_has_none(self):
-        m_ = Metered(reading(delivered(), 60), reading([], 60_000), traces=lambda _: None)
+        m_ = Metered(reading(delivered(), 60), reading([], 60_000), traces=lambda _: {})
         assert "trace_id" not in m_.page()
 
 
@@ -183,9 +181,8 @@ def test_what_an_agent_says_of_itself():
 
 
 def test_clocks_of_other_hosts():
-    m_ = whole()
-    unsure = Offset("host-d", "host-q", -7, None)
-    found = families(m_.page(offsets=[Offset(), unsure]))
+    unsure = ClockOffset("host-d", "host-q", -7, None)
+    found = families(whole().page(clocks=(OFFSET, unsure)))
     offsets = {s.labels["peer_host"]: s.value for s in found["kv_transfer_clock_offset_seconds"].samples}
     assert offsets == {"host-p": 0.0015, "host-q": -7e-9}
     assert [s.value for s in found["kv_transfer_clock_uncertainty_seconds"].samples] == [0.0002]

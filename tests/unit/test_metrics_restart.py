@@ -249,8 +249,8 @@ def test_a_half_that_was_counted_is_known_by_its_id():
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"", "Expected saved metrics, found something else"),
-        (b"\xc1", "Expected saved metrics, found something else"),
+        (b"", "expected saved metrics, found something else"),
+        (b"\xc1", "expected saved metrics, found something else"),
         (save(State(version=99)), "version 1, found version 99"),
     ],
 )
