@@ -59,7 +59,7 @@ def _cpu_us(*, exports: bool) -> tuple[float, float, float]:
             pair.stop()
             transfers, spans = (
                 after.counts[name] - before.counts.get(name, 0) if name in after.counts else 0.0
-                for name in ("transfers.delivered", "spans.exported")
+                for name in ("transfers.D.delivered", "spans.exported")
             )
             if not transfers:
                 raise BenchError(f"the agent closed no transfer in {SECONDS:g} s: the machine is too busy")

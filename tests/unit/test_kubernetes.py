@@ -177,7 +177,7 @@ def work_as_an_agent(rings: Path, state: Path) -> int:
     (ring,) = rings.glob("*.ring")
     presence = Presence(rings)
     journal = Journal().open(state)
-    journal.count([1], {})
+    journal.exported([1], {})
     may = [RingReader(ring).alive(), present_agent(rings) is not None, journal.trouble == ""]
     may.append(not presence.tell(Note()))  # it can't write there
     presence.close()
