@@ -573,7 +573,7 @@ POLL_SECONDS: Final = Family(
     kind=Kind.SUMMARY,
     of=Of.AGENT,
     unit="seconds",
-    help="How long the agent's polls took: reading, and working out what changed.",
+    help="How long the polls of this process took: reading, and working out what changed.",
     good="Milliseconds; the rate of the sum is the agent's share of a core.",
 )
 AGENT_INFO: Final = Family(

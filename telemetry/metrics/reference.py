@@ -36,12 +36,56 @@ prometheus_client tells of a process (`process_resident_memory_bytes`, `process_
   by D's agent, once, and only if P is observed too: on the same host, or by an agent that is its peer. Else it is
   absent, not zero.
 * **Each side counts its own.** A transfer is counted at P with `role="P"` and at D with `role="D"`. Take one of them
-  for a total. vLLM's own `vllm:nixl_*` count each rank for itself; here that is so where the text says it.
+  for a total.
+* **Beside vLLM's own.** vLLM shows NIXL's figures too, at the engine that posts. `kv_transfer_nixl_*` are the same to
+  the unit (see the end); the rest is of whole transfers and their stages, which vLLM does not see.
 * **Exemplars** (`trace_id`, `span_id`) are in OpenMetrics only, which Prometheus asks for; it keeps them with
-  `--enable-feature=exemplar-storage`.
-* **After a restart** of the agent counters go on where they were. Figures of an engine are dropped ten minutes after it
-  is gone, those of a pair after an hour without anything between them, or when an engine has more than 256 peers.
+  `--enable-feature=exemplar-storage`. Only spans that are exported are exemplars: none without an OTLP endpoint.
+* **After a restart** of the agent, `kill -9` too, counters go on where they were: figures are saved before they are
+  shown, and what rings hold beyond them is counted. Only `pushscope_poll_seconds` begins anew, with the process.
+  Figures of an engine are dropped ten minutes after it is gone, those of a pair after an hour without anything between
+  them, or when an engine has more than 256 peers.
 * No label ever has a request's id.
+"""
+BESIDE_VLLM: Final = (
+    (
+        "`vllm:nixl_bytes_transferred`",
+        "`kv_transfer_nixl_bytes`",
+        "not at all: of each NIXL transfer, one rank to one rank, when its engine sees it done",
+    ),
+    (
+        "`vllm:nixl_num_descriptors`",
+        '`kv_transfer_nixl_descriptors{merged="true"}`',
+        'not at all; `merged="false"` is what vLLM built before NIXL merged neighbours',
+    ),
+    (
+        "`vllm:nixl_post_time_seconds`",
+        '`kv_transfer_nixl_seconds{phase="post"}`',
+        "sum and count are the same; there is no histogram here",
+    ),
+    (
+        "`vllm:nixl_xfer_time_seconds`",
+        '`kv_transfer_nixl_seconds{phase="transfer"}`',
+        "as above. The clock stops at the poll that finds it done, so up to an engine step late; stage `wire` ends "
+        "when D hears of the blocks",
+    ),
+    (
+        "`vllm:nixl_num_failed_transfers_total`, `vllm:nixl_num_failed_notifications_total`",
+        "`kv_transfer_failures_total`",
+        "here by `error_type`, with causes that vLLM does not count (a registration that was not sent)",
+    ),
+    (
+        "`vllm:nixl_num_kv_expired_reqs_total`",
+        '`kv_transfer_leases_total{event="expired"}`',
+        "the same requests; each rank counts",
+    ),
+)
+"""What vLLM shows, what answers the same question here, and how they differ."""
+AFTER_IT: Final = """
+vLLM's come with an engine step's statistics: the last transfer before a pause is in them when the next request comes.
+They pool the ranks of an engine, and have neither the peer nor the request. A write that never ends is in no histogram
+of either; here it is in `kv_transfer_in_flight`, `kv_transfer_oldest_in_flight_seconds` and `kv_transfer_stuck`. Tests
+compare the two on real engines, in push and pull mode.
 """
 _SECTIONS: Final = {
     "How long": "kv_transfer_exposed_seconds",
@@ -55,7 +99,7 @@ _SECTIONS: Final = {
 
 def page() -> str:
     """The whole page."""
-    return "\n".join((HEAD, *_labels(), *_families(), ""))
+    return "\n".join((HEAD, *_labels(), *_families(), *_beside_vllm()))
 
 
 def _labels() -> Iterator[str]:
@@ -68,6 +112,12 @@ def _labels() -> Iterator[str]:
             *(_label_row(label) for label in (ROLE, MODE, STAGE, RANK, OUTCOME)),
         ],
     )
+
+
+def _beside_vllm() -> Iterator[str]:
+    yield "\n## vLLM's own metrics, and these\n"
+    yield from _table(("vLLM", "here", "how they differ"), BESIDE_VLLM)
+    yield AFTER_IT
 
 
 def _label_row(label: Label) -> tuple[str, str, str]:
