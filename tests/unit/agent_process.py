@@ -13,6 +13,9 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.samples import Sample
+
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 
@@ -76,3 +79,13 @@ class AgentProcess:
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(how)
         return self.process.wait(20)
+
+
+def samples(page: str) -> list[Sample]:
+    """Of an OpenMetrics page."""
+    return [s for family in openmetrics.text_string_to_metric_families(page) for s in family.samples]
+
+
+def total(page: str, name: str, **labels: str) -> float:
+    """The sum of the series of that name with these labels."""
+    return sum(s.value for s in samples(page) if s.name == name and labels.items() <= s.labels.items())

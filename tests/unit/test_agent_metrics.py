@@ -17,8 +17,6 @@ from pathlib import Path
 import pytest
 from bench.rings import ring_folder
 from bench.writer import SimulatedPair
-from prometheus_client.openmetrics import parser as openmetrics
-from prometheus_client.samples import Sample
 
 from pushscope.telemetry.agent.exposition import NAME
 from pushscope.telemetry.metrics import catalogue as m
@@ -30,7 +28,7 @@ from pushscope.telemetry.source import RingsSource
 from pushscope.telemetry.watch import Watcher
 
 from ..otlp_sink import OtlpSink
-from .agent_process import OPEN_METRICS, AgentProcess
+from .agent_process import OPEN_METRICS, AgentProcess, samples, total
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 """A series: its name and its labels."""
@@ -70,22 +68,18 @@ def agent(folder, tmp_path) -> Iterator[Callable[..., AgentProcess]]:
         each.process.wait()
 
 
-def samples(page: str) -> list[Sample]:
-    return [s for family in openmetrics.text_string_to_metric_families(page) for s in family.samples]
-
-
 def counters(page: str) -> dict[Key, float]:
     return {(s.name, tuple(sorted(s.labels.items()))): s.value for s in samples(page) if s.name in COUNTERS}
-
-
-def total(page: str, name: str, **labels: str) -> float:
-    return sum(s.value for s in samples(page) if s.name == name and labels.items() <= s.labels.items())
 
 
 def delivered(page: str) -> tuple[float, float]:
     """Transfers that P and D have counted."""
     p, d = (total(page, "kv_transfer_transfers_total", role=role, outcome="delivered") for role in ("P", "D"))
     return p, d
+
+
+def events_read_or_missed(page: str) -> float:
+    return total(page, "pushscope_events_read_total") + total(page, "pushscope_events_lost_total")
 
 
 def counted_at_once(folder: Path) -> dict[Key, float]:
@@ -163,24 +157,28 @@ def test_kill_9_and_start_again_counts_on_exactly(agent, folder):
 
 def test_what_rings_have_forgotten_by_then_stays_counted(agent, folder):
     """Rings that hold a few seconds: an agent that began with what they hold would show less than the one before."""
-    with SimulatedPair(folder, 40, num_bytes=256 << 10) as pair, Scraper() as scraper:
+    pair = SimulatedPair(folder, 40, num_bytes=256 << 10)
+    it = agent().ready()
+    it.wait_until(lambda: "records (kv_consumer" in it.said)  # it comes before anything is forgotten
+    with pair, Scraper() as scraper:
         for _ in range(2):
-            scraper.agent = it = agent().ready()
+            scraper.agent = it
             pages = scraper.num_pages
             it.wait_until(lambda pages=pages: scraper.num_pages > pages + 30, 90)
             it.end(signal.SIGKILL)
-        scraper.agent = it = agent().ready()
+            it = agent().ready()
+        scraper.agent = it
         it.wait_until(lambda: delivered(it.page())[1] > 0)
         pair.stop()
-        time.sleep(1.0)
-        page = it.page()
-        it.end()
         with closing(RingsSource(folder)) as source:
             rings = source.poll().rings
+        said = sum(ring.position for ring in rings)
+        it.wait_until(lambda: events_read_or_missed(it.page()) >= said)
+        page = it.page()
+        it.end()
     assert scraper.went_back == []
     assert min(ring.forgotten for ring in rings) > 0
-    missed = total(page, "pushscope_events_lost_total")
-    assert total(page, "pushscope_events_read_total") + missed == sum(ring.position for ring in rings)
+    assert events_read_or_missed(page) == said
     assert max(delivered(page)) <= pair.num_begun
 
 
