@@ -94,9 +94,9 @@ class Follower:
             self._watcher.poll()
             self.polls += 1
             self.poll_s += time.monotonic() - began_s
+            if self._ended or not self.counts:
+                self.counts, self._ended = self._meter.outcomes(), False
         self._patience_s = 0.0
-        if self._ended or not self.counts:
-            self.counts, self._ended = self._meter.outcomes(), False
         if self._unsaid:
             self._journal.exported(self._unsaid, {})
             self._unsaid = []

@@ -132,7 +132,7 @@ class Meter:
     def settle(self, watcher: Watcher, known: Container[str] | None = None) -> None:
         """What the rings say of themselves, after a poll: before figures are looked at.
 
-        Engines that are not ``known`` any more are forgotten.
+        Engines that are not ``known`` any more are forgotten; not while rings can't be read.
         """
         reading = watcher.reading
         if reading is None:
@@ -146,7 +146,7 @@ class Meter:
         if here := {ring.origin.instance for ring in rings}:
             self._places = {i: place for i, place in self._places.items() if i in here}
             self._marks = {i: mark for i, mark in self._marks.items() if i in here}
-        if known is not None:
+        if known is not None and (here or not reading.notices):
             for engine_id in [e for e in self.figures if e not in known]:
                 del self.figures[engine_id]
         idle_since_s = self._to_unix(reading.t_ns) / 1e9 - PEER_IDLE_S

@@ -230,6 +230,11 @@ def test_a_ring_that_is_gone_is_forgotten_and_an_unreadable_folder_forgets_nothi
     assert set(state.marks) == {origin.instance for origin in ORIGINS}
     nothing = Metered(reading([], 1, ()), state=state)
     assert set(nothing.state().marks) == set(state.marks)
+    unreadable = msgspec.structs.replace(reading([], 1, ()), notices=("it can't be read",))
+    kept = Metered(unreadable, state=load(save(state)))
+    assert kept.value("kv_transfer_transfers_total", role="D", outcome="delivered") == 3
+    gone = Metered(reading([], 1, ()), state=load(save(state)))
+    assert gone.value("kv_transfer_transfers_total") is None
     some = Metered(reading([], 1, f.D_SIDE), state=load(save(state)))
     assert set(some.state().marks) == {origin.instance for origin in f.D_SIDE}
 
