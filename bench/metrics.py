@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 from prometheus_client.metrics_core import Metric
 
+from bench.agent_process import OPEN_METRICS
 from bench.estimate import Estimate, median_of
 from bench.figure import Figure, Progress, Settings, compared
 from bench.read import BUDGET_PER_S, WINDOW_NS, Handed
@@ -32,7 +33,6 @@ WARM_WINDOWS: Final = 4
 CROWD: Final = Deployment(p=32, d=32, tp=8)
 SCRAPES: Final = 9
 T = TypeVar("T")
-_OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0"
 
 
 def run(_settings: Settings, progress: Progress) -> list[Figure]:
@@ -114,7 +114,7 @@ def _scraping(progress: Progress) -> list[Figure]:
 
 
 def _text(metrics: list[Metric]) -> bytes:
-    return rendered(metrics, _OPEN_METRICS)[0]
+    return rendered(metrics, OPEN_METRICS)[0]
 
 
 def _timed(into: list[float], call: Callable[[], T]) -> T:
