@@ -46,6 +46,7 @@ table: $(READY) ## What every failure mode is diagnosed as, and how soon: made b
 
 references: $(READY) ## Write the pages of docs/reference that are made from code alone
 	$(BIN)/python -m pushscope.telemetry.spans.reference
+	$(BIN)/python -m pushscope.telemetry.metrics.reference
 
 soak: $(READY) ## No false alarm: 5,000 transfers on real engines, a million on simulated ones (half an hour)
 	$(BIN)/python -m soak

@@ -23,6 +23,7 @@ from pushscope.telemetry.agent.health import Health
 from pushscope.telemetry.presence import present_agent
 
 READY_S = 180.0
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 _EXPORT = "opentelemetry.proto.collector.trace.v1.TraceService"
 
 
@@ -89,6 +90,13 @@ class AgentProcess:
         """What it says of itself."""
         with urllib.request.urlopen(f"{self._url()}/healthz", timeout=30) as answer:
             return msgspec.convert(json.load(answer), Health)
+
+    def scrape(self) -> bytes:
+        """The page of metrics, as Prometheus asks for it."""
+        request = urllib.request.Request(f"{self._url()}/metrics", headers={"Accept": OPEN_METRICS})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            page: bytes = answer.read()
+        return page
 
     def wait_until(self, holds: Callable[[], bool], what: str, timeout_s: float = READY_S) -> None:
         """Raises BenchError with the end of its log if it ends before, or if that takes too long."""

@@ -37,6 +37,7 @@ BENCHES: dict[str, Bench] = {
     "step": Bench("bench.step", "what recording adds to an engine step, and to a write polled"),
     "read": Bench("bench.read", "events read and assembled per second of one core"),
     "memory": Bench("bench.memory", "memory of a watcher with 10,000 transfers in flight"),
+    "metrics": Bench("bench.metrics", "metrics counted while events are read, and a scrape of 64 engines"),
     "agent": Bench("bench.agent", "CPU of the agent per transfer, and its memory with 10,000 in flight"),
     "outage": Bench(
         "bench.outage",

@@ -51,7 +51,7 @@ def run(_settings: Settings, progress: Progress) -> list[Figure]:
         after_mib, after = agent.resident_mib(), agent.health()
     receiver.close()
     told = _exported(after) + _dropped(after)
-    delivered = after.counts["transfers.delivered"]
+    delivered = after.counts["transfers.D.delivered"]
     return [
         _figure("memory before the outage", "MiB", before_mib),
         _figure(
@@ -84,7 +84,7 @@ def _accounted_for(told: float, delivered: float, num_begun: int) -> list[Figure
 def _wait_until_quiet(agent: AgentProcess) -> None:
     """Until nothing is queued, and no transfer was closed for some seconds."""
     last = -1.0
-    while last != (now := agent.health().counts["transfers.delivered"]) or _queued(agent.health()):
+    while last != (now := agent.health().counts["transfers.D.delivered"]) or _queued(agent.health()):
         last = now
         time.sleep(QUIET_S)
 

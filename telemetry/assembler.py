@@ -128,29 +128,29 @@ class Assembler:
         """An engine records again. What it does not soon say to be open ended while nobody looked."""
         self._gaps[engine] = (t, self._now_ns)
 
-    def feed(self, origin: ev.Origin, event: ev.Event) -> None:
-        """Fold one event in, whatever its order."""
+    def feed(self, origin: ev.Origin, event: ev.Event) -> bool:
+        """Fold one event in, whatever its order. False if it was no news: said again, or too late to matter."""
         engine = own = origin.engine_id
         rank = (origin.pp_rank, origin.tp_rank)
         if not isinstance(event, ev.RequestEvent):
             if isinstance(event, ev.WriterException):
                 self._failed_on((engine, event.request_id), rank, event)
-            return
+            return True
         if isinstance(event, ev.TraceContext) and origin.connector_role == "worker" and not event.peer_engine:
-            return  # an older release did not say whose request this is
+            return True  # an older release did not say whose request this is
         if heard_of_d(event):
             # P says that it heard of D's request: a fact of D's half, seen from P's rank.
             engine = event.peer_engine
         identity = (engine, event.request_id)
         group = self._group_of.get(identity) or self._begin(identity, event)
         if group is None:
-            return
+            return False
         half = group.halves[identity]
         half.heard_ns = self._now_ns
         if engine is own:
             half.spoke_ns = self._now_ns
         if not half.add(rank, event):
-            return
+            return False
         if engine is not own or origin.kv_role == "kv_consumer":
             half.decodes = True
         group.last_t = max(group.last_t, event.t)
@@ -163,6 +163,7 @@ class Assembler:
                 group.reopened = {**group.reopened, peer: tomb.kept}
         elif isinstance(event, _OF_A_READ):
             self._pair_read(group, half)
+        return True
 
     def _failed_on(self, identity: Identity, rank: Rank, event: ev.WriterException) -> None:
         """The writer thread gave up what it did for a request: a fact of that one, which may not be followed yet."""

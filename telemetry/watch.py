@@ -27,6 +27,9 @@ from pushscope.telemetry.usual import UsualTimes
 WINDOW_NS: Final = 10_000_000_000
 MAX_SHOWN_RECENT: Final = 200
 _SIDES: Final = ("P", "PD", "D")
+OnEvent = Callable[[RingState, ev.Event | None, bool], None]
+"""Called with each event that is read: how its ring stands, the event (None if it can't be understood), and whether it
+is news, as far as that is known: False for what an engine only says again of a request."""
 
 
 def rest_the_collector() -> None:
@@ -68,6 +71,7 @@ class Watcher:
         *,
         on_closed: Callable[[Transfer], None] | None = None,
         on_forgotten: Callable[[Group], None] | None = None,
+        on_event: OnEvent | None = None,
         thresholds: Thresholds | None = None,
     ):
         """``thresholds``: when a wait is too long; None: as the environment sets them."""
@@ -77,7 +81,7 @@ class Watcher:
         self.usual = UsualTimes()
         self._thresholds = thresholds or from_environment()
         self._diagnoses = Diagnoses(self.assembler, self.usual, self._thresholds, self._last_loss)
-        self._on_closed = on_closed
+        self._on_closed, self._on_event = on_closed, on_event
         self._delivered: deque[int] = deque()
         """When the transfers ended that were delivered and closed in the last ten seconds."""
         self._hosts = Hosts()
@@ -105,21 +109,17 @@ class Watcher:
         processes = self._meet(reading)
         for index, payload in reading.events:
             try:
-                event = ev.decode(payload)
+                event: ev.Event | None = ev.decode(payload)
             except msgspec.MsgspecError:
-                processes[index].unknown += 1
-                continue
-            self._fold(reading.rings[index].origin, processes[index], event)
+                event = None
+            self._fold(reading.rings[index], processes[index], event)
         self._taken(reading)
 
     def _take_translated(self, decoded: Decoded) -> None:
         reading = decoded.reading
         processes = self._meet(reading)
         for index, event in decoded.events:
-            if event is None:
-                processes[index].unknown += 1
-            else:
-                self._fold(reading.rings[index].origin, processes[index], event)
+            self._fold(reading.rings[index], processes[index], event)
         self._taken(reading)
 
     def _meet(self, reading: Reading) -> list[_Process]:
@@ -177,7 +177,18 @@ class Watcher:
         if self._on_closed is not None:
             self._on_closed(transfer)
 
-    def _fold(self, origin: ev.Origin, process: _Process, event: ev.Event) -> None:
+    def _fold(self, ring: RingState, process: _Process, event: ev.Event | None) -> None:
+        news = True
+        if event is None:
+            process.unknown += 1
+        else:
+            news = self._understood(ring.origin, process, event)
+        if self._on_event is not None:
+            self._on_event(ring, event, news)
+
+    def _understood(self, origin: ev.Origin, process: _Process, event: ev.Event) -> bool:
+        """Fold an event in; whether it was news."""
+        news = True
         self.stories.feed(origin, event)
         process.events += 1
         if process.last_t is None or event.t > process.last_t:
@@ -185,13 +196,19 @@ class Watcher:
             self._newest_t = max(self._newest_t, event.t)
             self.assembler.heard(origin.engine_id, event.t)
         if isinstance(event, ev.RequestEvent):
-            self.assembler.feed(origin, event)
+            news = self.assembler.feed(origin, event)
             if isinstance(event, ev.TransferDone):
                 num_bytes = max(0, event.num_bytes)
                 self._writes += 1
                 self._write_bytes += num_bytes
                 self._window.append((event.t, num_bytes))
-        elif isinstance(event, ev.Loop):
+        else:
+            self._note(origin, process, event)
+        return news
+
+    def _note(self, origin: ev.Origin, process: _Process, event: ev.Event) -> None:
+        """What an engine says of itself."""
+        if isinstance(event, ev.Loop):
             process.loop_calls += event.calls
             process.loop_ns += event.total_ns
             process.loop_max_ns = max(process.loop_max_ns, event.max_ns)

@@ -14,8 +14,10 @@ from typing import Final, NamedTuple
 
 from pushscope.telemetry.errors import PushscopeError
 
-OPEN_PATH: Final = "/healthz"
+HEALTH_PATH: Final = "/healthz"
 """Needs no token: a probe has none, and it tells nothing of requests."""
+METRICS_PATH: Final = "/metrics"
+"""Needs a token unless it is opened: it tells nothing of requests, but which engines and models there are."""
 
 
 class Refusal(NamedTuple):
@@ -30,6 +32,8 @@ class Access(NamedTuple):
 
     bind_host: str = "127.0.0.1"
     token: str = ""
+    open_metrics: bool = False
+    """Metrics need no token."""
 
     def check(self) -> None:
         """Raises PushscopeError if others could read without a token."""
@@ -51,7 +55,7 @@ class Access(NamedTuple):
                     f"this agent is asked as localhost or 127.0.0.1, the request named {asked} in its Host header; "
                     f"ask it by one of those names, through a tunnel too",
                 )
-        if not self.token or path == OPEN_PATH:
+        if not self.token or path == HEALTH_PATH or (self.open_metrics and path == METRICS_PATH):
             return None
         given = [value for name, value in pairs if name == b"authorization"]
         scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")

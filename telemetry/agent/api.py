@@ -1,4 +1,4 @@
-"""What an agent answers over HTTP: how it is, what is so now, and its events as a stream.
+"""What an agent answers over HTTP: how it is, what is so now, metrics, and its events as a stream.
 
 ``/v1/events`` is a recording in the making (:mod:`pushscope.telemetry.frames`), at least a frame a second. Every
 stream reads the rings for itself: a slow client loses only its own events, and its ring states say how many. GET
@@ -23,7 +23,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pushscope.telemetry.agent.access import Access
+from pushscope.telemetry.agent.access import HEALTH_PATH, METRICS_PATH, Access
 from pushscope.telemetry.frames import MAGIC, Encoder
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.source import FROM_THE_OLDEST, Reading, RingsSource
@@ -34,7 +34,7 @@ AT_MOST: Final = 2_000
 MAX_STREAMS: Final = 64
 MAX_BODY_BYTES: Final = 1 << 20
 EVENTS_TYPE: Final = "application/vnd.pushscope.recording"
-_PATHS: Final = "/healthz, /v1/snapshot, /v1/events"
+_PATHS: Final = f"{HEALTH_PATH}, {METRICS_PATH}, /v1/snapshot, /v1/events"
 
 
 class _Positions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,11 +47,13 @@ def make_app(
     *,
     access: Access,
     health: Callable[[], Any] = lambda: {"status": "ok"},
+    metrics: Callable[[str], tuple[bytes, str]] = lambda _: (b"", "text/plain"),
     ended: threading.Event | None = None,
 ) -> ASGIApp:
     """The agent's HTTP side.
 
-    ``snapshot`` and ``health`` are called in threads of the server; ``health`` gives what msgspec can encode.
+    ``snapshot``, ``health`` and ``metrics`` are called in threads of the server; ``health`` gives what msgspec can
+    encode, ``metrics`` a page and its content type for an ``Accept`` header.
     ``ended`` is set to end all streams. Raises PushscopeError if ``access`` would let everybody in.
     """
     access.check()
@@ -60,6 +62,10 @@ def make_app(
 
     async def healthz(_: Request) -> Response:
         return _json(await run_sync(health))
+
+    async def scrape(request: Request) -> Response:
+        page, content_type = await run_sync(metrics, ", ".join(request.headers.getlist("accept")))
+        return Response(page, headers={"Content-Type": content_type})
 
     async def now(_: Request) -> Response:
         return _json(await run_sync(snapshot))
@@ -81,7 +87,8 @@ def make_app(
 
     app = Starlette(
         routes=[
-            Route("/healthz", healthz),
+            Route(HEALTH_PATH, healthz),
+            Route(METRICS_PATH, scrape),
             Route("/v1/snapshot", now),
             Route("/v1/events", events, methods=["GET", "POST"]),
         ],

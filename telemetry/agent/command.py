@@ -35,6 +35,14 @@ def agent(
             help="What others must present; better in the environment than here, where `ps` shows it.",
         ),
     ] = "",
+    open_metrics: Annotated[
+        bool,
+        typer.Option(
+            "--open-metrics",
+            envvar="PUSHSCOPE_OPEN_METRICS",
+            help="Show /metrics to who has no token, too.",
+        ),
+    ] = False,
     peer: Annotated[
         list[str] | None,
         typer.Option(
@@ -57,7 +65,7 @@ def agent(
         typer.Option(
             metavar="DIR",
             envvar="PUSHSCOPE_STATE",
-            help="Where to note what was exported, if the folder of rings may only be read.",
+            help="Where to note what was exported and counted, if the folder of rings may only be read.",
         ),
     ] = None,
     exit_with_engines: Annotated[
@@ -81,6 +89,7 @@ def agent(
             address=parse_address(bind),
             any_port=any_port,
             token=token,
+            open_metrics=open_metrics,
             peers=tuple(peer or ()),
             sample=sample,
             state=state,

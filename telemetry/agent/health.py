@@ -29,6 +29,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     exports: tuple[ExportStatus, ...] = ()
     """By endpoint; of this process."""
     counts: dict[str, float] = {}
-    """Of this and of earlier agents of the folder: transfers by outcome, spans exported, spans dropped by reason."""
+    """Of this and of earlier agents of the folder: spans exported, spans dropped by reason; of the engines that are
+    observed transfers by side and outcome."""
     troubles: tuple[str, ...] = ()
     """What is not as it should be: whole sentences."""

@@ -1,9 +1,10 @@
-"""What an agent must not do twice: which transfers it has counted, which it has exported, and the counts.
+"""What an agent must not export twice: the transfers whose spans are out, and how many spans went which way.
 
 An agent that starts reads every ring from its oldest event on, and meets transfers again that an earlier one had
-closed. The journal tells it which. It is a file of records, each written at once and with its checksum, so that
+exported. The journal tells it which. It is a file of records, each written at once and with its checksum, so that
 after ``kill -9`` it is good up to its end; what is lost is at most what the last batch was about to say. When it
-has grown it is written anew, whole, and renamed into place.
+has grown it is written anew, whole, and renamed into place. What is counted for metrics is kept apart
+(:mod:`.exposition`).
 
 A transfer is known by its halves: (engine, request id) of D if D is known, else of P. Both are noted, since of a
 transfer whose rings have been written over in part, less may be seen the second time.
@@ -12,7 +13,6 @@ transfer whose rings have been written over in part, less may be seen the second
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import struct
 import threading
@@ -25,21 +25,21 @@ from zlib import crc32
 
 import msgspec
 
+from pushscope.telemetry.agent.files import content, replaced, write_whole
 from pushscope.telemetry.transfer import Transfer
 
 NAME: Final = "agent.journal"
-MAGIC: Final = b"PUSHSCOPE JOURNAL 1\n"
+MAGIC: Final = b"PUSHSCOPE JOURNAL 2\n"
 MAX_KEYS: Final = 65_536
-"""Of each kind; a ring of the default size holds fewer than 3,000 transfers."""
+"""A ring of the default size holds fewer than 3,000 transfers."""
 _FRAME: Final = struct.Struct("<II")
 _MAX_FILE_BYTES: Final = 4 << 20
-"""Everything it can know takes a third of that."""
+"""Everything it can know takes a sixth of that."""
 
 
 class _Record(msgspec.Struct, array_like=True):
     """What is new since the record before it."""
 
-    counted: tuple[int, ...] = ()
     exported: tuple[int, ...] = ()
     counts: dict[str, float] = {}
     """Whole values, not differences, of the counters that changed."""
@@ -68,7 +68,6 @@ class Journal:
     def __init__(self) -> None:
         self._path = Path(NAME)
         self._lock = threading.Lock()
-        self._counted: dict[int, None] = {}
         self._exported: dict[int, None] = {}
         self._counts: Counter[str] = Counter()
         self.trouble = ""
@@ -87,10 +86,6 @@ class Journal:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def is_counted(self, keys: tuple[int, ...]) -> bool:
-        """Whether a transfer is in the counts already."""
-        return bool(keys) and keys[0] in self._counted
-
     def is_exported(self, keys: tuple[int, ...]) -> bool:
         """Whether what a transfer had to say was exported, or dropped and counted as dropped."""
         return bool(keys) and keys[0] in self._exported
@@ -102,32 +97,24 @@ class Journal:
 
     # -- noting ------------------------------------------------------------------------------------
 
-    def count(self, keys: Iterable[int], added: Mapping[str, float]) -> None:
-        """Transfers are counted, which adds this to the counters: one record, both or neither."""
-        self._note(_Record(counted=tuple(keys)), added)
-
     def exported(self, keys: Iterable[int], added: Mapping[str, float]) -> None:
-        """Transfers are exported, or dropped, which adds this to the counters."""
-        self._note(_Record(exported=tuple(keys)), added)
+        """Transfers are exported, or dropped, which adds this to the counters: one record, both or neither."""
+        with self._lock:
+            self._counts.update(added)
+            record = _Record(tuple(keys), {name: self._counts[name] for name in added})
+            self._fold(record)
+            if self._fd >= 0:
+                self._append(record)
 
     def close(self) -> None:
         """Write nothing more."""
         with self._lock:
             self._let_go()
 
-    def _note(self, record: _Record, added: Mapping[str, float]) -> None:
-        with self._lock:
-            self._counts.update(added)
-            record.counts = {name: self._counts[name] for name in added}
-            self._fold(record)
-            if self._fd >= 0:
-                self._append(record)
-
     def _fold(self, record: _Record) -> None:
-        for keys, known in ((record.counted, self._counted), (record.exported, self._exported)):
-            known.update(dict.fromkeys(keys))
-            for _ in range(len(known) - MAX_KEYS):
-                del known[next(iter(known))]
+        self._exported.update(dict.fromkeys(record.exported))
+        for _ in range(len(self._exported) - MAX_KEYS):
+            del self._exported[next(iter(self._exported))]
         self._counts.update({name: value - self._counts[name] for name, value in record.counts.items()})
 
     # -- the file ----------------------------------------------------------------------------------
@@ -138,7 +125,7 @@ class Journal:
             if self._num_bytes + len(frame) > _MAX_FILE_BYTES:
                 self._replace()
             else:
-                _write_whole(self._fd, frame)
+                write_whole(self._fd, frame)
                 self._num_bytes += len(frame)
         except OSError as e:
             self._fails(e)
@@ -151,26 +138,16 @@ class Journal:
             self._fails(e)
 
     def _replace(self) -> None:
-        staging = self._path.with_name(f"{NAME}.{os.getpid()}")
-        everything = _Record(tuple(self._counted), tuple(self._exported), dict(self._counts))
-        data = MAGIC + _framed(everything)
-        fd = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            _write_whole(fd, data)
-            os.rename(staging, self._path)
-        except OSError:
-            os.close(fd)
-            with contextlib.suppress(OSError):
-                staging.unlink()
-            raise
+        data = MAGIC + _framed(_Record(tuple(self._exported), dict(self._counts)))
+        fd = replaced(self._path, data)
         self._let_go()
         self._fd, self._num_bytes = fd, len(data)
 
     def _fails(self, error: OSError) -> None:
         self._let_go()
         self.trouble = (
-            f"the journal {self._path} can't be written ({error.strerror}): after a restart the agent exports and "
-            f"counts again what the rings still hold"
+            f"the journal {self._path} can't be written ({error.strerror}): after a restart the agent exports "
+            f"again what the rings still hold"
         )
 
     def _let_go(self) -> None:
@@ -180,13 +157,11 @@ class Journal:
 
     def _read(self) -> None:
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            with os.fdopen(fd, "rb") as file:
-                data = file.read(2 * _MAX_FILE_BYTES)
-        except FileNotFoundError:
-            return
+            data = content(self._path, 2 * _MAX_FILE_BYTES)
         except OSError as e:
             self.trouble = f"the journal {self._path} can't be read ({e.strerror}): an agent starts anew"
+            return
+        if data is None:
             return
         if not data.startswith(MAGIC):
             self.trouble = f"the journal {self._path} is of another version: an agent starts anew"
@@ -195,12 +170,6 @@ class Journal:
         while (record := _record_at(data, at)) is not None:
             found, at = record
             self._fold(found)
-
-
-def _write_whole(fd: int, data: bytes) -> None:
-    """One write: what is written in part only is as good as not written, since its checksum is wrong."""
-    if os.write(fd, data) < len(data):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _framed(record: _Record) -> bytes:

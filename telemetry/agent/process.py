@@ -16,7 +16,8 @@ import msgspec
 
 from pushscope.telemetry.agent.access import Access
 from pushscope.telemetry.agent.endpoints import Endpoints
-from pushscope.telemetry.agent.export import Done
+from pushscope.telemetry.agent.export import DROP_REASONS, Done
+from pushscope.telemetry.agent.exposition import Exposition
 from pushscope.telemetry.agent.follow import Follower
 from pushscope.telemetry.agent.health import Health
 from pushscope.telemetry.agent.journal import Journal
@@ -24,6 +25,7 @@ from pushscope.telemetry.agent.noting import Noting
 from pushscope.telemetry.agent.otlp import OtlpSettings, otlp_settings
 from pushscope.telemetry.agent.server import DEFAULT_ADDRESS, Address, Server, listen, url_of
 from pushscope.telemetry.errors import PushscopeError
+from pushscope.telemetry.metrics.page import Own
 from pushscope.telemetry.presence import Note, Occupied, Presence
 from pushscope.telemetry.source import RingsSource
 
@@ -33,6 +35,9 @@ FLUSH_S: Final = 5.0
 GRACE_S: Final = 30.0
 """Engines that are gone for so long do not come back: time for a restart."""
 
+_EXPORTED: Final = "spans.exported"
+_DROPPED: Final = "spans.dropped."
+"""Counters of the journal."""
 Say = Callable[[str], None]
 
 
@@ -48,11 +53,13 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     any_port: bool = False
     """Where the port is taken: a free one."""
     token: str = ""
+    open_metrics: bool = False
+    """Metrics are shown to who has no token, too."""
     peers: tuple[str, ...] = ()
     sample: float | None = None
     """None: as OTEL_TRACES_SAMPLER says."""
     state: Path | None = None
-    """Where the journal is; None: in the folder of rings."""
+    """Where what must outlive the agent is; None: in the folder of rings."""
     exit_with_engines: bool = False
     grace_s: float = GRACE_S
     flush_s: float = FLUSH_S
@@ -60,7 +67,7 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def access(self) -> Access:
         """Who may ask."""
-        return Access(self.address.host, self.token)
+        return Access(self.address.host, self.token, open_metrics=self.open_metrics)
 
 
 def run_agent(options: AgentOptions, environ: Mapping[str, str], stop: threading.Event, say: Say) -> None:
@@ -106,6 +113,7 @@ class Agent:
         self._follower = Follower(
             self._everywhere, self._here, self._journal, self._endpoints, ratio=ratio, say=say
         )
+        self._exposition = Exposition(self._follower, self._own)
         self._engines: frozenset[str] = frozenset()
         self._nowhere_said = False
 
@@ -114,8 +122,15 @@ class Agent:
         from pushscope.telemetry.agent.api import make_app  # noqa: PLC0415 - HTTP only where an agent runs
 
         ended = threading.Event()
-        options, snapshot = self._options, self._follower.snapshot
-        app = make_app(options.folder, snapshot, access=options.access, health=self.health, ended=ended)
+        options = self._options
+        app = make_app(
+            options.folder,
+            self._follower.snapshot,
+            access=options.access,
+            health=self.health,
+            metrics=self._exposition.page,
+            ended=ended,
+        )
         server = Server(app, self._listener)
         server.start()
         url = url_of(self._listener)
@@ -145,9 +160,11 @@ class Agent:
             self._say(
                 f"{self._options.folder} can't be written by this user: no note there tells of this agent"
             )
-        self._journal.open(self._options.state or self._options.folder)
-        if self._journal.trouble:
-            self._say(self._journal.trouble)
+        state = self._options.state or self._options.folder
+        self._journal.open(state)
+        self._exposition.open(state)
+        for trouble in filter(None, (self._journal.trouble, self._exposition.trouble)):
+            self._say(trouble)
         try:
             while not (self._step() or stop.wait(POLL_S)):
                 pass
@@ -158,6 +175,7 @@ class Agent:
         """Read once; whether it is time to end."""
         self._follower.poll()
         self._read_s = time.monotonic()
+        self._exposition.keep()
         self._tell_of_engines()
         if self._here.alive:
             self._engines_s = self._read_s
@@ -189,16 +207,27 @@ class Agent:
         left = self._endpoints.close(self._options.flush_s)
         counts = self._journal.counts()
         self._journal.close()
+        self._exposition.close()
         exported = sum(status.exported for status in self._endpoints.status())
         later = f"; {left} are left in the rings for the next agent" if left else ""
         self._say(f"ended: {exported} spans exported, {_dropped(counts)} dropped{later}")
 
     def _done(self, done: Done) -> None:
-        added: dict[str, float] = {"spans.exported": done.exported} if done.exported else {}
+        added: dict[str, float] = {_EXPORTED: done.exported} if done.exported else {}
         if done.dropped is not None:
             reason, num_spans = done.dropped
-            added[f"spans.dropped.{reason}"] = num_spans
+            added[_DROPPED + reason] = num_spans
         self._journal.exported(done.keys, added)
+
+    def _own(self) -> Own:
+        counts = self._journal.counts()
+        return Own(
+            spans_exported=int(counts.get(_EXPORTED, 0)),
+            spans_dropped={reason: int(counts.get(_DROPPED + reason, 0)) for reason in DROP_REASONS},
+            spans_queued=sum(export.queued for export in self._endpoints.status()),
+            polls=self._follower.polls,
+            poll_s=self._follower.poll_s,
+        )
 
     def health(self) -> Health:
         """How it stands; from any thread."""
@@ -209,6 +238,7 @@ class Agent:
             *self._everywhere.notices,
             *self._follower.clock_notices(),
             self._journal.trouble,
+            self._exposition.trouble,
             f"the spans of {failed} transfers could not be made" if failed else "",
             *(f"spans can't be exported to {e.endpoint}: {e.trouble}" for e in exports if e.trouble),
         ]
@@ -225,7 +255,7 @@ class Agent:
             peers=self._options.peers,
             export_off=self._settings.off,
             exports=exports,
-            counts=dict(self._journal.counts()),
+            counts={**self._follower.counts, **self._journal.counts()},
             troubles=tuple(filter(None, troubles)),
         )
 
@@ -242,7 +272,7 @@ def _joined(here: Noting, options: AgentOptions) -> Noting:
 
 
 def _dropped(counts: Mapping[str, float]) -> int:
-    return int(sum(value for name, value in counts.items() if name.startswith("spans.dropped.")))
+    return int(sum(value for name, value in counts.items() if name.startswith(_DROPPED)))
 
 
 def version() -> str:

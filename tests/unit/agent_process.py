@@ -8,9 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.samples import Sample
+
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 
 class AgentProcess:
@@ -55,6 +61,31 @@ class AgentProcess:
         with urllib.request.urlopen(self.note()["url"] + "/healthz", timeout=5) as answer:
             return json.load(answer)
 
+    def get(self, path: str, **headers: str) -> tuple[int, str, str]:
+        """Status, content type and text of what it answers."""
+        request = urllib.request.Request(self.note()["url"] + path, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return answer.status, answer.headers["Content-Type"], answer.read().decode()
+        except urllib.error.HTTPError as e:
+            return e.code, e.headers["Content-Type"], e.read().decode()
+
+    def page(self, accept: str = OPEN_METRICS) -> str:
+        """What a scraper is shown."""
+        status, _, text = self.get("/metrics", Accept=accept)
+        assert status == 200, text
+        return text
+
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(how)
         return self.process.wait(20)
+
+
+def samples(page: str) -> list[Sample]:
+    """Of an OpenMetrics page."""
+    return [s for family in openmetrics.text_string_to_metric_families(page) for s in family.samples]
+
+
+def total(page: str, name: str, **labels: str) -> float:
+    """The sum of the series of that name with these labels."""
+    return sum(s.value for s in samples(page) if s.name == name and labels.items() <= s.labels.items())

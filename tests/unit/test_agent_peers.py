@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench.rings import ring_folder
+from bench.rings import ORIGINS, ring_folder
 from bench.writer import SimulatedPair
 
 from ..otlp_sink import OtlpSink
-from .agent_process import AgentProcess
+from .agent_process import AgentProcess, samples, total
 
 
 @pytest.fixture
@@ -41,6 +41,7 @@ def test_what_spans_both_sides_comes_from_ds_agent_if_it_has_ps_as_its_peer(fold
             names_of_p = {span.name for span in of_p.spans}
             names_of_d = {span.name for span in of_d.spans}
             traces = [{span.trace_id for span in sink.spans} for sink in (of_p, of_d)]
+            pages = [agent.page() for agent in started]
             assert {span.resource["service.name"] for span in of_p.spans} == {"vllm-prefill"}
             assert {span.resource["service.name"] for span in of_d.spans} == {"vllm-decode"}
     finally:
@@ -52,3 +53,21 @@ def test_what_spans_both_sides_comes_from_ds_agent_if_it_has_ps_as_its_peer(fold
     assert "kv_transfer send" not in names_of_d
     assert ("kv_transfer flight" in names_of_d) is joined
     assert "kv_transfer flight" not in names_of_p
+    assert_metrics_are_told_once(*pages, joined=joined)
+
+
+def assert_metrics_are_told_once(of_p: str, of_d: str, *, joined: bool) -> None:
+    """Each agent tells of its own engine; what needs both sides D's alone, and only if it knows P's."""
+    for page, engine in ((of_p, "kv_producer"), (of_d, "kv_consumer")):
+        (engine_id,) = {o.engine_id for o in ORIGINS if o.kv_role == engine}
+        assert {s.labels["engine"] for s in samples(page) if "engine" in s.labels} == {engine_id}
+        role = "P" if engine == "kv_producer" else "D"
+        assert total(page, "kv_transfer_transfers_total", role=role, outcome="delivered") > 0
+    assert total(of_p, "kv_transfer_exposed_seconds_count") == 0
+    assert total(of_p, "kv_transfer_nixl_bytes_count") > total(of_d, "kv_transfer_nixl_bytes_count") == 0
+    of_both = ("kv_transfer_exposed_seconds", "kv_transfer_hidden_seconds")
+    for name in of_both:
+        assert (f"{name}_count{{" in of_d) is joined
+        assert f"{name}_count{{" not in of_p
+    stages = {s.labels["stage"] for s in samples(of_d) if s.name == "kv_transfer_stage_seconds_count"}
+    assert ({"flight", "wire"} <= stages) is joined

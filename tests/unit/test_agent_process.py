@@ -48,7 +48,7 @@ def agent(folder, tmp_path) -> Iterator[Callable[..., AgentProcess]]:
 
 
 def delivered(agent: AgentProcess) -> int:
-    return agent.health()["counts"].get("transfers.delivered", 0)
+    return agent.health()["counts"].get("transfers.D.delivered", 0)
 
 
 def test_it_reads_exports_answers_and_flushes_at_the_end(agent, folder):
@@ -56,7 +56,7 @@ def test_it_reads_exports_answers_and_flushes_at_the_end(agent, folder):
         it = agent(endpoint=sink.grpc_endpoint, OTEL_BSP_SCHEDULE_DELAY="60000").ready()
         time.sleep(1.0)
         pair.stop()
-        it.wait_until(lambda: it.health()["counts"].get("transfers.delivered") == pair.num_begun)
+        it.wait_until(lambda: it.health()["counts"].get("transfers.D.delivered") == pair.num_begun)
         before_the_end = len(sink.spans)
         assert it.end() == 0
         assert len(sink.spans) > before_the_end, "what waited was sent as it ended"
@@ -81,7 +81,7 @@ def test_kill_9_and_start_again_counts_and_exports_nothing_twice(agent, folder):
         it.wait_until(lambda: it.health()["exports"][0]["queued"] == 0)
         counts = it.health()["counts"]
         assert it.end() == 0
-        assert counts["transfers.delivered"] == pair.num_begun
+        assert counts["transfers.D.delivered"] == pair.num_begun
     traces: dict[str, list[str]] = {}
     for span in sink.spans:
         traces.setdefault(span.trace_id, []).append(span.span_id)
@@ -98,7 +98,7 @@ def test_a_restart_in_order_sends_nothing_again(agent, folder):
         it = agent(endpoint=sink.grpc_endpoint).ready()
         sink.wait_for(100)
         pair.stop()
-        it.wait_until(lambda: it.health()["counts"].get("transfers.delivered") == pair.num_begun)
+        it.wait_until(lambda: it.health()["counts"].get("transfers.D.delivered") == pair.num_begun)
         it.wait_until(lambda: it.health()["exports"][0]["queued"] == 0)
         it.end()
         arrived = len(sink.spans)
@@ -107,7 +107,7 @@ def test_a_restart_in_order_sends_nothing_again(agent, folder):
         health = it.health()
         it.end()
         assert len(sink.spans) == arrived
-        assert health["counts"]["transfers.delivered"] == pair.num_begun
+        assert health["counts"]["transfers.D.delivered"] == pair.num_begun
         assert health["counts"]["spans.exported"] == arrived
 
 
@@ -135,7 +135,7 @@ def test_an_endpoint_that_is_down_costs_nothing_but_what_does_not_fit(agent, fol
             sink.wait_for(200)
             pair.stop()
             it.wait_until(lambda: "exported to" in it.said.splitlines()[-1] and "again" in it.said)
-            it.wait_until(lambda: it.health()["counts"].get("transfers.delivered") == pair.num_begun)
+            it.wait_until(lambda: it.health()["counts"].get("transfers.D.delivered") == pair.num_begun)
             it.wait_until(lambda: it.health()["exports"][0]["queued"] == 0)
             health = it.health()
             assert it.end() == 0
@@ -187,7 +187,7 @@ def test_without_any_endpoint_it_says_so_once_and_goes_on(agent, folder):
     with SimulatedPair(folder, 50):
         it = agent().ready()
         it.wait_until(lambda: "spans are not exported" in it.said)
-        it.wait_until(lambda: it.health()["counts"].get("transfers.delivered", 0) > 10)
+        it.wait_until(lambda: it.health()["counts"].get("transfers.D.delivered", 0) > 10)
         assert it.said.count("spans are not exported") == 1
         assert it.health()["exports"] == []
         it.end()
@@ -263,7 +263,7 @@ class TestItsEnd:
             first = agent("--state", str(tmp_path / "state"), endpoint=sink.grpc_endpoint).ready()
             sink.wait_for(50)
             pair.stop()
-            first.wait_until(lambda: first.health()["counts"].get("transfers.delivered") == pair.num_begun)
+            first.wait_until(lambda: first.health()["counts"].get("transfers.D.delivered") == pair.num_begun)
             first.end()
             second = agent("--state", str(tmp_path / "state"), endpoint=sink.grpc_endpoint).ready()
             second.wait_until(lambda: "records (kv_producer" in second.said)

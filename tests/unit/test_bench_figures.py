@@ -114,7 +114,7 @@ def test_an_unknown_bench_is_named_in_one_sentence(capsys):
     assert main(["recrod"]) == MISUSED
     said = capsys.readouterr().err
     assert said == (
-        "bench: unknown bench 'recrod'; known are record, step, read, memory, agent, outage, screen, serving, "
+        "bench: unknown bench 'recrod'; known are record, step, read, memory, metrics, agent, outage, screen, serving, "
         "watched, control (did you mean 'record'?)\n"
     )
 

@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from pushscope.connector.options import read_options
-from pushscope.telemetry.agent.access import is_loopback
+from pushscope.telemetry.agent.access import HEALTH_PATH, METRICS_PATH, is_loopback
 from pushscope.telemetry.agent.command import agent
 from pushscope.telemetry.agent.journal import Journal
 from pushscope.telemetry.agent.server import PORT, parse_address
@@ -103,7 +103,7 @@ class TestPod:
     def test_ports_and_probe(self, name):
         _, sidecar = containers(name)
         assert sidecar["ports"] == [{"name": "pushscope", "containerPort": PORT}]
-        assert sidecar["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "pushscope"}
+        assert sidecar["livenessProbe"]["httpGet"] == {"path": HEALTH_PATH, "port": "pushscope"}
 
     def test_the_agent_has_no_rights_but_to_read(self, name):
         security = containers(name)[1]["securityContext"]
@@ -144,7 +144,7 @@ class TestAgents:
             (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
             assert endpoint["authorization"]["credentials"] == token["valueFrom"]["secretKeyRef"]
             assert endpoint["port"] == containers(name)[1]["ports"][0]["name"]
-            assert endpoint["path"] == "/metrics"
+            assert endpoint["path"] == METRICS_PATH
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be two users")
@@ -177,7 +177,7 @@ def work_as_an_agent(rings: Path, state: Path) -> int:
     (ring,) = rings.glob("*.ring")
     presence = Presence(rings)
     journal = Journal().open(state)
-    journal.count([1], {})
+    journal.exported([1], {})
     may = [RingReader(ring).alive(), present_agent(rings) is not None, journal.trouble == ""]
     may.append(not presence.tell(Note()))  # it can't write there
     presence.close()

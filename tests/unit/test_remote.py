@@ -150,7 +150,7 @@ def test_a_position_beyond_the_ring(agent, engines):
 def test_unknown_paths_and_methods(agent):
     answer = httpx.get(agent.url + "/metricz")
     assert (answer.status_code, answer.text) == (
-        404, "there is no '/metricz' here, only /healthz, /v1/snapshot, /v1/events\n"
+        404, "there is no '/metricz' here, only /healthz, /metrics, /v1/snapshot, /v1/events\n"
     )  # fmt: skip
     assert httpx.post(agent.url + "/v1/snapshot").status_code == 405
 

@@ -30,6 +30,8 @@ from pushscope.lab.results import RequestResult
 from pushscope.lab.spec import EngineSpec, prefill_decode
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.ids import recorded_id
+from pushscope.telemetry.metrics.meter import Meter
+from pushscope.telemetry.metrics.page import gathered
 from pushscope.telemetry.ring import RingReader
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.source import RingsSource
@@ -239,7 +241,7 @@ class TestServing:
 
 
 def assert_counts_agree(url: str, rings: Path) -> None:
-    """Transfers and bytes seen are those that vLLM counts, on the engine that posts them, to the unit."""
+    """What is seen, and counted for Prometheus, is what vLLM counts on the engine that posts, to the unit."""
     settled(rings)
     one_more_step = completion_body([5, 6, 7], 1, stream=False)  # vLLM's stats come with steps
     httpx.post(f"{url}/v1/completions", json=one_more_step, timeout=30).raise_for_status()
@@ -249,6 +251,40 @@ def assert_counts_agree(url: str, rings: Path) -> None:
     assert ours.totals.writes == theirs["vllm:nixl_xfer_time_seconds_count"] > 5
     assert ours.totals.write_bytes == theirs["vllm:nixl_bytes_transferred_sum"] > 0
     assert ours.totals.events_lost == 0
+    assert_metrics_agree(theirs, metrics(rings))
+
+
+def assert_metrics_agree(theirs: dict[str, float], ours: dict[str, float]) -> None:
+    """Both take NIXL's own figures of each of its transfers: one rank to one rank, when the engine sees it done."""
+    for our_name, their_name in (
+        ("kv_transfer_nixl_bytes_count", "vllm:nixl_bytes_transferred_count"),
+        ("kv_transfer_nixl_bytes_sum", "vllm:nixl_bytes_transferred_sum"),
+        ('kv_transfer_nixl_descriptors_sum merged="true"', "vllm:nixl_num_descriptors_sum"),
+        ('kv_transfer_nixl_seconds_sum phase="post"', "vllm:nixl_post_time_seconds_sum"),
+        ('kv_transfer_nixl_seconds_sum phase="transfer"', "vllm:nixl_xfer_time_seconds_sum"),
+        ('kv_transfer_nixl_seconds_count phase="post"', "vllm:nixl_post_time_seconds_count"),
+        ("kv_transfer_failures_total", "vllm:nixl_num_failed_transfers_total"),
+        ('kv_transfer_leases_total event="expired"', "vllm:nixl_num_kv_expired_reqs_total"),
+    ):
+        assert ours[our_name] == pytest.approx(theirs[their_name], rel=1e-9), our_name
+    assert ours["kv_transfer_nixl_bytes_sum"] > 0
+    assert ours['kv_transfer_nixl_descriptors_sum merged="false"'] > 0
+
+
+def metrics(rings: Path) -> dict[str, float]:
+    """What an agent shows of these rings: by name, and of a label that tells apart what vLLM has as two names."""
+    meter = Meter()
+    with closing(RingsSource(rings)) as source:
+        watcher = Watcher(source, on_event=meter.on_event)
+        watcher.poll()
+        families = gathered(watcher, meter)
+    found: Counter[str] = Counter()
+    for sample in (sample for family in families for sample in family.samples):
+        found[sample.name] += sample.value  # type: ignore[assignment]
+        for label in ("merged", "phase", "event"):
+            if label in sample.labels:
+                found[f'{sample.name} {label}="{sample.labels[label]}"'] += sample.value  # type: ignore[assignment]
+    return dict(found)
 
 
 def samples(exposition: str) -> dict[str, float]:

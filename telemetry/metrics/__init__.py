@@ -1,0 +1,1 @@
+"""Metrics: what happened, in numbers that Prometheus scrapes. The families, the fold that fills them, the page."""
