@@ -204,20 +204,22 @@ async def _pairs(
     async with httpx.AsyncClient(timeout=None, limits=limits, trust_env=False) as client:
         ours = _Half(deployment, client, "P1", "D1", agent)
         plain = _Half(deployment, client, "P2", "D2")
-        for number in range(num_pairs + 1):
-            plan = LoadPlan(
-                num_requests=REQUESTS,
-                prompt_tokens=PROMPT_TOKENS,
-                output_tokens=OUTPUT_TOKENS,
-                seed=seed + number,
-            )
-            for index in range(REQUESTS):
-                for half in (ours, plain) if index % 2 else (plain, ours):
-                    await half.serve(plan, index)
-            pair = Pair(seed, ours.load(), plain.load())
-            if number:
-                took(pair)
-        ours.let_agent_go()
+        try:
+            for number in range(num_pairs + 1):
+                plan = LoadPlan(
+                    num_requests=REQUESTS,
+                    prompt_tokens=PROMPT_TOKENS,
+                    output_tokens=OUTPUT_TOKENS,
+                    seed=seed + number,
+                )
+                for index in range(REQUESTS):
+                    for half in (ours, plain) if index % 2 else (plain, ours):
+                        await half.serve(plan, index)
+                pair = Pair(seed, ours.load(), plain.load())
+                if number:
+                    took(pair)
+        finally:
+            ours.let_agent_go()
 
 
 class _Half:
