@@ -52,6 +52,9 @@ def page_of(result: Result) -> str:
         sections.append(_section(part, machine.line()))
         sections.append(_table(part))
         sections += [f"* {said}" for said in part.errors]
+    for simulated, kind in ((False, "real"), (True, "simulated")):
+        if not result.of_kind(simulated=simulated):
+            sections.append(f"Of {kind} engines no run of the whole length is committed yet.")
     return "\n\n".join(sections) + "\n"
 
 

@@ -13,7 +13,7 @@ from pushscope.telemetry.diagnosis.model import Severity
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 JSON, PAGE = FOLDER / "soak.json", FOLDER / "soak.md"
 REAL, SIMULATED = 5_000, 1_000_000
-"""Transfers of a whole soak."""
+"""Requests of a whole soak."""
 FLAT_MIB = 32.0
 """Memory is flat if it grows by no more, from the middle of a simulation to its end."""
 
