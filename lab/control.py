@@ -99,7 +99,9 @@ class Control:
 
     def serve(self, timeout_s: float) -> None:
         """Wait for an order, at most so long, and do it."""
-        if not select.select([self._server], [], [], timeout_s)[0]:
+        asked = select.poll()  # select() knows no file descriptor above 1023
+        asked.register(self._server, select.POLLIN)
+        if not asked.poll(timeout_s * 1000):
             return
         connection, _ = self._server.accept()
         with connection, connection.makefile("rwb") as stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 
@@ -43,6 +44,9 @@ class Tally:
             self._counts[d.code, d.severity] += 1
             if d.severity is Severity.ERROR and len(self._errors) < _MAX_SENTENCES:
                 self._errors.append(f"{d.code} {d.subject}: {d.sentence}")
+                print(
+                    self._errors[-1], file=sys.stderr, flush=True
+                )  # a run may be ended before its page is written
         self._standing = standing
         if min(1.0, done) * _TENTHS >= len(self._resident) + 1:
             self._resident.append(round(resident_mib(), 1))
