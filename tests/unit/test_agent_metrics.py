@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import shutil
 import signal
@@ -10,12 +9,11 @@ import subprocess
 import threading
 import time
 import urllib.error
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from bench.rings import ring_folder
 from bench.writer import SimulatedPair
 
 from pushscope.telemetry.agent.exposition import NAME
@@ -45,27 +43,6 @@ COUNTERS = {
 }
 """What only rises; a process's own time begins anew with it."""
 OF_ENGINES = {name for name in COUNTERS if not name.startswith(("pushscope_spans", "pushscope_transfers"))}
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with ring_folder() as folder:
-        yield folder
-
-
-@pytest.fixture
-def agent(folder, tmp_path) -> Iterator[Callable[..., AgentProcess]]:
-    started: list[AgentProcess] = []
-
-    def start(*arguments: str, **environ: str) -> AgentProcess:
-        started.append(AgentProcess(folder, tmp_path / f"agent{len(started)}.log", *arguments, **environ))
-        return started[-1]
-
-    yield start
-    for each in started:
-        with contextlib.suppress(ProcessLookupError):
-            each.process.kill()
-        each.process.wait()
 
 
 def counters(page: str) -> dict[Key, float]:

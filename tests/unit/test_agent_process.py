@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -10,12 +9,9 @@ import socket
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import grpc
 import pytest
-from bench.rings import ring_folder
 from bench.writer import SimulatedPair
 
 from pushscope.telemetry.agent.access import is_loopback
@@ -24,27 +20,6 @@ from pushscope.telemetry.presence import Note, Occupied, Presence, present_agent
 
 from ..otlp_sink import OtlpSink
 from .agent_process import AgentProcess
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with ring_folder() as folder:
-        yield folder
-
-
-@pytest.fixture
-def agent(folder, tmp_path) -> Iterator[Callable[..., AgentProcess]]:
-    started: list[AgentProcess] = []
-
-    def start(*arguments: str, **environ: str) -> AgentProcess:
-        started.append(AgentProcess(folder, tmp_path / f"agent{len(started)}.log", *arguments, **environ))
-        return started[-1]
-
-    yield start
-    for each in started:
-        with contextlib.suppress(ProcessLookupError):
-            each.process.kill()
-        each.process.wait()
 
 
 def delivered(agent: AgentProcess) -> int:
