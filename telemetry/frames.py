@@ -55,6 +55,8 @@ class _Frame(msgspec.Struct, frozen=True, tag="frame", array_like=True):
     lag_ns: int = SAME_HOST_LAG_NS
     stamps: tuple[Stamp, ...] = ()
     more: bool = False
+    unheard: tuple[int, ...] = ()
+    """The rings, by their place, of which nothing could be heard."""
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -74,13 +76,14 @@ class Encoder:
         rings = _Rings(tuple(state.origin for state in reading.rings), reading.host)
         states = tuple(_State(s.alive, s.lost, s.torn, s.forgotten, s.position) for s in reading.rings)
         stopped = tuple(place for place, state in enumerate(reading.rings) if state.stopped)
-        news = reading.events or rings != self._rings or (states, stopped) != self._last_states
+        unheard = tuple(place for place, state in enumerate(reading.rings) if state.unheard)
+        news = reading.events or rings != self._rings or (states, stopped, unheard) != self._last_states
         if not news and reading.t_ns - self._last_t_ns < QUIET_NS:
             return b""
         data = b"" if rings == self._rings else _framed(rings)
-        self._rings, self._last_states, self._last_t_ns = rings, (states, stopped), reading.t_ns
+        self._rings, self._last_states, self._last_t_ns = rings, (states, stopped, unheard), reading.t_ns
         events = tuple(reading.events)
-        told = reading.notices, stopped, reading.lag_ns, reading.stamps, reading.more
+        told = reading.notices, stopped, reading.lag_ns, reading.stamps, reading.more, unheard
         return data + _framed(_Frame(reading.t_ns, reading.unix_ns, states, events, *told))
 
 
@@ -116,7 +119,16 @@ class Decoder:
             if len(frame.states) != len(origins) or last >= max(1, len(origins)):
                 raise FrameError("is damaged: a frame speaks of rings that were not told")
             rings = tuple(
-                RingState(origin, s.alive, s.lost, s.torn, s.forgotten, place in frame.stopped, s.position)
+                RingState(
+                    origin,
+                    s.alive,
+                    s.lost,
+                    s.torn,
+                    s.forgotten,
+                    stopped=place in frame.stopped,
+                    position=s.position,
+                    unheard=place in frame.unheard,
+                )
                 for place, (origin, s) in enumerate(zip(origins, frame.states, strict=True))
             )
             told = frame.notices, self._rings.host, frame.lag_ns, frame.stamps, frame.more

@@ -117,8 +117,11 @@ class RemoteSource:
             if received:
                 self._rings = received[-1].reading.rings
                 self._agents_notices = tuple(f"{self.label}: {n}" for n in received[-1].reading.notices)
-            notices = (*self._connection(), *self._agents_notices)
+            out_of_touch = self._connection()
+            notices = (*out_of_touch, *self._agents_notices)
         rings, events = _merged(received, self._rings)
+        if out_of_touch:
+            rings = tuple(msgspec.structs.replace(state, unheard=True) for state in rings)
         stamps = _stamps(received)
         return Reading(t_ns, unix_ns, rings, events, notices, self._host, LAG_NS, stamps)
 

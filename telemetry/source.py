@@ -41,6 +41,8 @@ class RingState(msgspec.Struct, frozen=True):
     and whoever reads what that one streams or recorded."""
     position: int = 0
     """The number of the last event that was read, or passed over: where another reader may go on."""
+    unheard: bool = False
+    """Whoever reads it is out of reach, or behind: its silence says nothing of its process."""
 
 
 class Stamp(msgspec.Struct, frozen=True, array_like=True):

@@ -28,6 +28,8 @@ _D_OVER: Final = (ev.ReceiveFinished, ev.ReceiveFailed, ev.DecodeScheduled, ev.R
 _P_OVER: Final = (ev.SendFinished, ev.LeaseExpired, ev.PrefillNotProcessed)
 SILENT_NS: Final = 3_000_000_000
 """An engine at work says something once a second."""
+HUNG: Final = 10
+"""An engine that makes no step for so many times the floor (as long as a lease, by default) is said to hang."""
 GROWN: Final = 4
 """What may still come right by itself is no more than a warning until it is so many times late."""
 

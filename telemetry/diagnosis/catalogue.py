@@ -549,6 +549,15 @@ _ENTRIES: Final = (
         "is named. Leases run on meanwhile: what it was to write may be too late then.",
     ),
     _entry(
+        "engine_silent",
+        "",
+        _E,
+        _ERROR,
+        "D makes no step, with requests in it",
+        "Look what its engine core does (py-spy dump --pid PID, its log, top): it compiles, is short of CPU, waits for "
+        "another rank, or hangs. It answers nobody meanwhile, and renews no lease.",
+    ),
+    _entry(
         "peer_unreachable",
         "",
         _E,

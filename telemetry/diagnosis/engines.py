@@ -26,6 +26,7 @@ RULES: Final[tuple[EngineRule, ...]] = (
     processes.writer_exceptions,
     processes.engines_gone,
     processes.engines_stopped,
+    processes.engines_silent,
     peers.blocked_queues,
     leftovers.pinned_blocks,
     leftovers.stale_registrations,

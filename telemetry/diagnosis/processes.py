@@ -8,6 +8,7 @@ from typing import Final
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry import units
+from pushscope.telemetry.diagnosis.case import HUNG
 from pushscope.telemetry.diagnosis.model import Diagnosis, Severity
 from pushscope.telemetry.diagnosis.scene import (
     Scene,
@@ -147,6 +148,40 @@ def engines_stopped(scene: Scene) -> Iterator[Diagnosis]:
             severity=Severity.ERROR if waiting else Severity.WARNING,
             since_ns=min((t.since_ns for t in waiting), default=last_ns),
             seen=[evidence(story, None, last_ns, f"last event of {engine.name}")],
+        )
+
+
+def engines_silent(scene: Scene) -> Iterator[Diagnosis]:
+    """A D that has requests in it makes a step all the time, and says so every second: this one makes none.
+
+    It is in one long step (a kernel that is compiled, a machine without time for it), or it hangs.
+    """
+    for story in scene.stories.values():
+        if (
+            not story.alive
+            or not any(i.at_work for i in story.current)
+            or any(i.stopped for i in story.current)
+        ):
+            continue
+        last_ns = max(i.last_loop_ns for i in story.current)
+        engine = scene.engines.get(story.engine_id)
+        if engine is None or any(i.unheard for i in story.current) or not scene.late(last_ns):
+            continue
+        waiting = [
+            t for t in scene.with_engine(story.engine_id) if t.d_waits and t.d_engine == story.engine_id
+        ]
+        if not waiting:
+            continue
+        hangs = scene.now_ns - last_ns >= HUNG * scene.thresholds.late_after_ns(None)
+        yield found(
+            "engine_silent",
+            story.engine_id,
+            f"{engine.name} has made no step for {scene.lasts(last_ns)}, with requests in it: it is in one long step, "
+            f"or hangs{victims(waiting)}.",
+            costs=waiting,
+            severity=Severity.ERROR if hangs else Severity.WARNING,
+            since_ns=last_ns,
+            seen=[evidence(story, None, last_ns, f"last step of {engine.name} that was seen")],
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pushscope.telemetry import events as ev
-from pushscope.telemetry.diagnosis.case import Case, Rule, Severity, aftermath, silence, span
+from pushscope.telemetry.diagnosis.case import HUNG, SILENT_NS, Case, Rule, Severity, aftermath, silence, span
 from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.half import Facts
 from pushscope.telemetry.transfer import Rank, Stage, rank_name
@@ -232,8 +232,10 @@ def notifications_missing(case: Case) -> Diagnosis | None:
 
 
 def _grown(case: Case, since_ns: int) -> Severity:
-    """How bad it is that a link has been silent since then."""
-    stalls = case.age_ns(since_ns) < _STALLS * case.late_ns()
+    """How bad it is that a link has been silent since then. As long as D is silent itself, that may be all."""
+    heard_ns = case.d_engine.heard_ns
+    d_is_silent = heard_ns and case.age_ns(max(heard_ns, since_ns)) >= case.age_ns(since_ns) - SILENT_NS
+    stalls = case.age_ns(since_ns) < (HUNG if d_is_silent else _STALLS) * case.late_ns()
     return Severity.WARNING if stalls else case.grown(since_ns, Stage.WIRE)
 
 

@@ -114,6 +114,11 @@ def rejected(count: int, every: float = 1.0) -> Said:
     return said
 
 
+def steps(o: ev.Origin, until_s: int, *, has_work: bool = True) -> Said:
+    """What an engine says once a second as long as it makes steps."""
+    return [(o, ev.Loop(ms(n * S), 30, 1000, 100, has_work)) for n in range(until_s + 1)]
+
+
 def growing(o: ev.Origin, until_s: int, table: str, by: float, most: int) -> Said:
     return [(o, ev.Tables(ms(n * S), **{table: min(most, int(n * by))})) for n in range(until_s + 1)]
 
@@ -257,4 +262,5 @@ ENGINE_FAILURES: dict[str, Course] = {
 OF_NO_ROW = (
     Course("peer_unreachable", [*refused(TIMED_OUT), *until(waiting(), ev.RegistrationSent)]),
     Course("engine_stopped", waiting(), stopped=(P_ENGINE,)),
+    Course("engine_silent", [*waiting(), *steps(D_SCHEDULER, 0)]),
 )

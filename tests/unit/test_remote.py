@@ -277,10 +277,12 @@ def test_an_agent_that_is_started_again_is_followed_on(agent, engines):
     for n in range(100, 200):
         p.record(numbered(n))
     assert len(following.reading.rings) == 4, "what is known of its rings stays"
+    assert all(ring.unheard for ring in following.reading.rings)
     agent.start()
     assert following.until(200) == [f"r{n:06}" for n in range(200)]
     following.quiet()
     assert sum(s.lost + s.torn + s.forgotten for s in following.reading.rings) == 0
+    assert not any(ring.unheard for ring in following.reading.rings)
     following.source.close()
 
 

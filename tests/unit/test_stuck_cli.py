@@ -31,7 +31,8 @@ from pushscope.telemetry.stuck import stuck_in
 from pushscope.tui.stuck_view import render_stuck
 
 from . import samples
-from .scenario import ORIGINS, P_SCHEDULER, delivered, ms, only, reading, until
+from .engine_failures import steps
+from .scenario import D_SCHEDULER, ORIGINS, P_SCHEDULER, delivered, ms, only, reading, until
 
 
 def run(*arguments: str):
@@ -52,7 +53,7 @@ WIRE = until(delivered("cmpl-wire-0", 100), ev.NotificationDrained)
 
 @pytest.fixture
 def hanging(tmp_path) -> Path:
-    return record(tmp_path / "hanging.psr", [*delivered("cmpl-good-0", 1), *WIRE])
+    return record(tmp_path / "hanging.psr", [*delivered("cmpl-good-0", 1), *WIRE, *steps(D_SCHEDULER, 19)])
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_something_stuck_is_status_1_and_has_code_subject_age_sentence_and_remed
     done = run("--replay", str(hanging))
     assert done.exit_code == 1
     head, sentence, remedy, summary = done.stdout.splitlines()
-    assert head == "error    write_never_finished  cmpl-wire-0  P1 -> D1  since 19 s"
+    assert head == "error    write_never_finished  cmpl-wire-0  P1 -> D1  since 20 s"
     assert "neither ends nor fails" in sentence
     assert remedy.strip().startswith("-> ")
     assert summary == f"1 error · 1 in flight, 0 waiting · {hanging}"
@@ -251,7 +252,7 @@ def next_line(process: subprocess.Popen[str]) -> str:
 def test_watching_in_a_pipe_prints_what_changes(recorders, tmp_path):
     with watching("--rings", str(tmp_path / "rings")) as process:
         assert "nothing is stuck" in next_line(process)
-        say(recorders, WIRE, ago_s=20)
+        say(recorders, [*WIRE, *steps(D_SCHEDULER, 19)], ago_s=20)
         begins = next_line(process)
         assert " begins error write_never_finished cmpl-wire-0 P1 -> D1, since " in begins
         assert " -> " in begins
