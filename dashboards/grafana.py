@@ -280,7 +280,7 @@ def _transformations(panel: Panel) -> list[Json]:
     """One table of all queries, with the columns that are named, in their order, and no other."""
     order = {_field(panel, column): place for place, column in enumerate(panel.columns)}
     labels = {label for target in panel.targets for label in target.expr.labels}
-    hidden = {name: True for name in sorted({"Time", *labels} - order.keys())}
+    hidden = dict.fromkeys(sorted({"Time", *labels} - order.keys()), True)
     organise = {"excludeByName": hidden, "indexByName": order, "renameByName": {}}
     merge = [{"id": "merge", "options": {}}] if len(panel.targets) > 1 else []
     return [*merge, {"id": "organize", "options": organise}]

@@ -15,7 +15,7 @@ from pushscope.telemetry.metrics.family import Family
 
 FAMILIES: Final = {sample: family for family in (*m.FAMILIES, *vllm.FAMILIES) for sample in family.samples}
 """Every name that a board may query, and the family that it is of."""
-NEEDS_A_PEER: Final = "Needs both sides: D's agent must see P too (--peer URL)"
+NEEDS_A_PEER: Final = "Told by D's engines, where their agent sees P too (--peer URL)"
 """What a panel says where P or D is not seen."""
 
 
