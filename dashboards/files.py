@@ -16,7 +16,8 @@ from pushscope.dashboards.panel import Board, Draw
 FOLDER: Final = Path(__file__).parent
 """Where they lie, in the repository as in an installed package."""
 BOARDS: Final = "grafana"
-IMPORTED: Final = "grafana/import"
+IMPORTED: Final = "grafana-import"
+"""Not below the boards: a Grafana that is provisioned from that folder would find every uid twice."""
 _INPUT: Final = "DS_PROMETHEUS"
 _RUNBOOKS_INPUT: Final = "VAR_RUNBOOKS"
 _PANEL_NAMES: Final = {

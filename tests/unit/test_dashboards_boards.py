@@ -197,9 +197,10 @@ def test_a_table_shows_all_labels_but_those_that_it_hides():
 def test_the_committed_files_are_what_the_code_makes():
     committed = {
         path.relative_to(FOLDER).as_posix(): path.read_text(encoding="utf-8")
-        for path in (FOLDER / "grafana").rglob("*.json")
+        for folder in ("grafana", IMPORTED)
+        for path in (FOLDER / folder).rglob("*.json")
     }
-    made = {path: content for path, content in files().items() if path.startswith("grafana/")}
+    made = {path: content for path, content in files().items() if path.endswith(".json")}
     assert committed.keys() == made.keys()
     for path, content in made.items():
         assert committed[path] == content, f"{path}: run `make dashboards`"

@@ -52,7 +52,7 @@ def test_export_writes_every_file_that_is_imported(tmp_path):
     done = run("export", str(target))
     assert done.exit_code == 0, done.output
     for board in boards():
-        for folder in ("grafana", "grafana/import"):
+        for folder in ("grafana", "grafana-import"):
             written = target / folder / f"{board.uid}.json"
             assert written.read_bytes() == (FOLDER / folder / f"{board.uid}.json").read_bytes()
             assert str(written) in done.stdout.splitlines()
