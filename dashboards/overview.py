@@ -27,7 +27,7 @@ _AT_A_GLANCE: Final = Row(
             "`pushscope stuck` names the requests.",
         ),
         _stat(
-            title="Transfers that brought nothing",
+            title="Failed transfers",
             unit="percentunit",
             decimals=1,
             maximum=1,
@@ -149,10 +149,13 @@ _MOVES: Final = Row(
             title="Failures by cause",
             unit="ops",
             targets=(
-                Target(total(BOARD.rate(m.FAILED), "error_type"), "{{error_type}}"),
-                Target(total(VLLM.rate(vllm.FAILED_TRANSFERS), "job"), "vLLM's failed transfers, {{job}}"),
+                Target(total(BOARD.rate(m.FAILED), "error_type") > 0, "{{error_type}}"),
+                Target(
+                    total(VLLM.rate(vllm.FAILED_TRANSFERS), "job") > 0, "vLLM's failed transfers, {{job}}"
+                ),
             ),
-            good="0. A cause names what vLLM logged; the runbook has a section for most. vLLM's one figure mixes "
+            when_empty="No failures",
+            good="Empty. A cause names what vLLM logged; the runbook has a section for most. vLLM's one figure mixes "
             "transfers, handshakes and notifications, and lacks registrations that were not sent.",
         ),
     ),
@@ -321,9 +324,12 @@ _TRUST: Final = Row(
             title="Events lost",
             unit="ops",
             width=8,
-            targets=(Target(total(BOARD.rate(m.EVENTS_LOST), "engine", "cause"), "{{engine}}, {{cause}}"),),
+            targets=(
+                Target(total(BOARD.rate(m.EVENTS_LOST), "engine", "cause") > 0, "{{engine}}, {{cause}}"),
+            ),
+            when_empty="No events lost",
             links=(frame.runbook("telemetry_missing"),),
-            good="0: figures miss what these told. overwritten: larger rings (`bytes`), or more CPU for the agent.",
+            good="Empty: figures miss what lost events told. overwritten: larger rings (`bytes`), or more CPU for the agent.",
         ),
         _lines(
             title="Events read",
