@@ -23,7 +23,7 @@ test: check unit engines ## Everything that CI runs: lint, types, unit tests, te
 check: $(READY) ## Lint, format and strict types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy -p pushscope.connector -p pushscope.telemetry -p pushscope.tui -p pushscope.lab
+	$(BIN)/mypy -p pushscope.connector -p pushscope.telemetry -p pushscope.dashboards -p pushscope.tui -p pushscope.lab
 	MYPYPATH=.layout:. $(BIN)/mypy -p bench -p upstream -p versions -p faults -p diagnoses -p soak
 
 unit: $(READY) ## Tests that need neither vLLM nor NIXL
