@@ -135,6 +135,8 @@ class Scope(msgspec.Struct, frozen=True):
     """How far back rates look: ``5m``, or in Grafana ``$__rate_interval``."""
     always: tuple[tuple[str, Value], ...] = ()
     """Labels and what they must be, of every metric that has the label; what a query says itself goes before."""
+    offset: str = ""
+    """How long ago the window ended: ``10m``; now if empty."""
 
     def now(self, family: Family, **where: Value) -> Expr:
         """A gauge (or what an info says), as it is."""
@@ -156,12 +158,12 @@ class Scope(msgspec.Struct, frozen=True):
         if family.kind in (Kind.GAUGE, Kind.INFO):
             raise UnknownNameError(f"{family.name} is a {family.kind}: it has no {function}")
         chosen = self._select(family, name, where)
-        return Expr(f"{function}({chosen}[{self.window}])", chosen.labels)
+        return Expr(f"{function}({chosen}{self._range})", chosen.labels)
 
     def over_gauge(self, function: str, family: Family, **where: Value) -> Expr:
         """Any function of a gauge over the window: ``max_over_time``, ``changes``, ``delta``."""
         chosen = self.now(family, **where)
-        return Expr(f"{function}({chosen}[{self.window}])", chosen.labels)
+        return Expr(f"{function}({chosen}{self._range})", chosen.labels)
 
     def quantile(self, q: float, family: Family, *by: str, **where: Value) -> Expr:
         """A quantile of a histogram, of all its series together, or by these labels."""
@@ -177,6 +179,10 @@ class Scope(msgspec.Struct, frozen=True):
         return ratio(
             total(self.rate(family, "sum", **where), *by), total(self.rate(family, "count", **where), *by)
         )
+
+    @property
+    def _range(self) -> str:
+        return f"[{self.window}]{f' offset {self.offset}' if self.offset else ''}"
 
     def _select(self, family: Family, name: str, where: dict[str, Value]) -> Expr:
         if name not in family.samples:
@@ -266,10 +272,12 @@ def ratio(part: Expr, whole: Expr) -> Expr:
     return part / (whole > 0)
 
 
-def over_time(function: str, expr: Expr, window: str, step: str = "") -> Expr:
-    """``avg``, ``max``, ``min``, ``quantile`` … over a window, of a selector, or of any query with a ``step``."""
+def over_time(function: str, expr: Expr, window: str, step: str = "", *, q: float | None = None) -> Expr:
+    """``avg``, ``max``, ``count`` … over a window, of a selector, or of any query with a ``step``; ``q`` of
+    ``quantile``."""
     inner = f"{_part(expr)}[{window}:{step}]" if step else f"{expr}[{window}]"
-    return Expr(f"{function}_over_time({inner})", expr.labels)
+    of = "" if q is None else f"{q:g}, "
+    return Expr(f"{function}_over_time({of}{inner})", expr.labels)
 
 
 def ago(expr: Expr, offset: str) -> Expr:
@@ -278,8 +286,8 @@ def ago(expr: Expr, offset: str) -> Expr:
 
 
 def absent(expr: Expr) -> Expr:
-    """1 where there is no such series."""
-    return Expr(f"absent({expr})", expr.labels)
+    """1 where there is no such series; whose labels nobody knows."""
+    return Expr(f"absent({expr})")
 
 
 def _joined(left: Expr, operator: str, right: Operand) -> Expr:
