@@ -285,6 +285,11 @@ def ago(expr: Expr, offset: str) -> Expr:
     return Expr(f"{expr} offset {offset}", expr.labels)
 
 
+def zero() -> Expr:
+    """0, where a query has to have something."""
+    return Expr("vector(0)")
+
+
 def absent(expr: Expr) -> Expr:
     """1 where there is no such series; whose labels nobody knows."""
     return Expr(f"absent({expr})")

@@ -74,6 +74,15 @@ def test_a_peer_has_its_results():
     assert m.value("kv_transfer_peer_bytes_total", **D) is None
 
 
+def test_d_counts_what_it_was_due_of_a_peer_and_what_of_it_came():
+    m = metered(MIXED)
+    assert m.values("kv_transfer_peer_completions_total", **D, peer=P_ENGINE) == {
+        ("came",): 2,
+        ("missing",): 1,
+    }
+    assert m.values("kv_transfer_peer_completions_total", **P) == {}
+
+
 def test_stages_are_of_the_side_at_work_in_them():
     m = metered(delivered())
     ends = {"mode": "push"}
