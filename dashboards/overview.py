@@ -142,8 +142,8 @@ _MOVES: Final = Row(
                 Target(total(BOARD.rate(m.NIXL_BYTES, "sum"), "mode"), "{{mode}}"),
                 Target(total(VLLM.rate(vllm.BYTES, "sum"), "job"), "vLLM's, {{job}}"),
             ),
-            good="As the load. Ours and vLLM's are the same figure of each NIXL transfer; vLLM's comes with an engine's "
-            "next step. Less per transfer than usual: prefixes are cached at D.",
+            good="As the load. Ours and vLLM's are the same figure of each NIXL transfer; vLLM's comes with an "
+            "engine's next step. Less per transfer than usual: prefixes are cached at D.",
         ),
         _lines(
             title="Failures by cause",
@@ -256,8 +256,8 @@ _HELD: Final = Row(
                 Target(total(VLLM.rate(vllm.EXPIRED), "job"), "vLLM's, {{job}}"),
             ),
             links=(frame.runbook("heartbeat_id_mismatch"),),
-            good="0: blocks that nobody took in time were given up. The same requests as vLLM's; each rank counts. Full "
-            "hits at D let leases run out too, harmlessly.",
+            good="0: blocks that nobody took in time were given up. The same requests as vLLM's; each rank counts. "
+            "Full hits at D let leases run out too, harmlessly.",
         ),
         _lines(
             title="Blocks that D holds for requests that are gone",

@@ -26,7 +26,7 @@ def quantiles(family: Family, scope: Scope = BOARD, **where: Value) -> tuple[Tar
 
 def once(family: Family, *by: str, scope: Scope = BOARD, **where: Value) -> Expr:
     """The rate of what both sides count, taken from D, or from P where no D is watched."""
-    d, p = (total(scope.rate(family, role=role, **where), *by) for role in ("D", "P"))
+    d, p = (total(scope.rate(family, "", role=role, **where), *by) for role in ("D", "P"))
     return d.otherwise(p)
 
 
