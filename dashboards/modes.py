@@ -35,7 +35,6 @@ def _exposed(mode: str) -> Panel:
         title=f"{mode}: exposed time",
         unit="s",
         targets=quantiles(m.EXPOSED_SECONDS, mode=mode),
-        when_empty=_EMPTY[mode],
         links=(frame.TRACES_LINK,),
         good="Blocks staged at P to decode scheduled at D: what the first token waits for the transfer, and the figure "
         "by which the modes compare. Push is lower where D is early. Dots lead to traces.",
@@ -48,7 +47,6 @@ def _spread(mode: str) -> Panel:
         draw=Draw.HEAT,
         unit="s",
         targets=(Target(BOARD.buckets(m.EXPOSED_SECONDS, mode=mode), exemplars=True),),
-        when_empty=_EMPTY[mode],
         good="One band. Pull's band is at least an engine step of D wide: D reads when it comes to it.",
     )
 

@@ -34,6 +34,12 @@ def runbook_url(section: str) -> str:
     return f"{RUNBOOKS}#{section}"
 
 
+# -- Grafana's secrets --------------------------------------------------------------------------------
+
+TOKEN_VARIABLE: Final = "GRAFANA_TOKEN"
+USER_VARIABLE: Final = "GRAFANA_USER"
+"""Where `pushscope dashboards push` finds them, if they are not to be seen in a list of processes."""
+
 # -- alerts -------------------------------------------------------------------------------------------
 
 ALERT_PREFIXES: Final = ("KVTransfer", "Pushscope")

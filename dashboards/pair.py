@@ -76,8 +76,8 @@ _WELL: Final = Row(
                 ),
             ),
             when_empty="Told by D only",
-            good="100 %: each D rank heard of each of its P ranks (n of N). Less: some rank never told, and D waits for "
-            "it (runbook: notifications_missing).",
+            good="100 %: each D rank heard of each of its P ranks (n of N). Less: some rank never told, and D "
+            "waits for it (runbook: notifications_missing).",
             links=(frame.runbook("notifications_missing"),),
         ),
         _stat(
@@ -316,6 +316,7 @@ _CLOCKS: Final = Row(
         _lines(
             title="Clock offset",
             unit="s",
+            minimum=None,
             targets=(Target(_at_hosts(m.CLOCK_OFFSET), "{{peer_host}} after {{host}}"),),
             when_empty="One host, or only one side is seen",
             good="Anything steady: joined times are corrected by it. A jump: a host slept, was moved or restarted. "
@@ -326,8 +327,8 @@ _CLOCKS: Final = Row(
             unit="s",
             targets=(Target(_at_hosts(m.CLOCK_UNCERTAINTY), "{{peer_host}} beside {{host}}"),),
             when_empty="One host, or not known",
-            good="Far below the joined times. It grows between messages and falls with each: a pair that has nothing to "
-            "do grows slowly unsure.",
+            good="Far below the joined times. It grows between messages and falls with each: an idle pair grows "
+            "slowly unsure.",
         ),
         Panel(
             title="Up and recording",

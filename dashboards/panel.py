@@ -91,6 +91,7 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     """In units of 30 pixels."""
     steps: tuple[tuple[float, str], ...] = ()
     """From which value on it has which colour; below the first it is green."""
+    minimum: float | None = 0
     maximum: float | None = None
     decimals: int | None = None
     stacked: bool = False

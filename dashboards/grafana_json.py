@@ -105,10 +105,9 @@ def _defaults(panel: Panel) -> Json:
         "thresholds": {"mode": "absolute", "steps": steps},
         "custom": _custom(panel),
         "links": [_link(link) for link in panel.links],
-        "min": 0,
     }
-    if panel.draw is Draw.TABLE:
-        del found["min"], found["links"]
+    if panel.minimum is not None and panel.draw is not Draw.TABLE and not panel.logarithmic:
+        found["min"] = panel.minimum
     if panel.maximum is not None:
         found["max"] = panel.maximum
     if panel.decimals is not None:
@@ -216,7 +215,7 @@ def _heat(panel: Panel) -> Json:
         "filterValues": {"le": 1e-9},
         "legend": {"show": True},
         "rowsFrame": {"layout": "auto"},
-        "tooltip": {"show": True, "yHistogram": False},
+        "tooltip": {"mode": "single", "yHistogram": False, "showColorScale": False},
         "yAxis": {"axisPlacement": "left", "reverse": False, "unit": panel.unit},
     }
 
