@@ -24,6 +24,14 @@ START_S = 30.0
 SCRAPE_S = 1
 
 
+def installed() -> str:
+    """The program. Skips the test where there is none."""
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("prometheus is not installed (Debian: apt install prometheus)")
+    return program
+
+
 class Series(NamedTuple):
     """One series of an answer, and its values that are numbers, in the order of time."""
 
@@ -40,10 +48,7 @@ class Prometheus:
 
     def __init__(self, folder: Path, targets: Mapping[str, Sequence[str]], rules: Mapping[str, str]):
         """``targets`` by job; ``rules``: files by name."""
-        program = shutil.which("prometheus")
-        if program is None:
-            pytest.skip("prometheus is not installed (Debian: apt install prometheus)")
-        self._program, self._folder, self._port = program, folder, free_ports()
+        self._program, self._folder, self._port = installed(), folder, free_ports()
         folder.mkdir(parents=True)
         for name, text in rules.items():
             (folder / name).write_text(text)
