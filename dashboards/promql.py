@@ -55,6 +55,8 @@ class Expr(msgspec.Struct, frozen=True, eq=False):
     labels: frozenset[str] = frozenset()
     whole: bool = True
     """It needs no brackets as a part of another query."""
+    scalar: bool = False
+    """It is a number, which goes with every series."""
 
     def __str__(self) -> str:
         return self.text
@@ -122,7 +124,7 @@ Operand = Expr | float
 
 def number(value: float) -> Expr:
     """A number, as a query writes it."""
-    return Expr(f"{value:.12g}")
+    return Expr(f"{value:.12g}", scalar=True)
 
 
 # -- selectors ----------------------------------------------------------------------------------------
@@ -298,12 +300,12 @@ def absent(expr: Expr) -> Expr:
 def _joined(left: Expr, operator: str, right: Operand) -> Expr:
     if not isinstance(right, Expr):
         right = number(right)
-    labels = left.labels or right.labels
-    if left.labels and right.labels and left.labels != right.labels:
-        both = f"{', '.join(sorted(left.labels))} and {', '.join(sorted(right.labels))}"
+    if not (left.scalar or right.scalar) and left.labels != right.labels:
+        both = " and ".join(", ".join(sorted(side.labels)) or "none" for side in (left, right))
         raise UnknownNameError(
             f"{left} {operator} {right}: their labels differ ({both}); sum by those that both have"
         )
+    labels = right.labels if left.scalar else left.labels
     return Expr(f"{_part(left)} {operator} {_part(right)}", labels, whole=False)
 
 
