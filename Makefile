@@ -47,6 +47,7 @@ table: $(READY) ## What every failure mode is diagnosed as, and how soon: made b
 references: $(READY) ## Write the pages of docs/reference that are made from code alone
 	$(BIN)/python -m pushscope.telemetry.spans.reference
 	$(BIN)/python -m pushscope.telemetry.metrics.reference
+	$(BIN)/python -m pushscope.dashboards.reference
 
 dashboards: $(READY) ## Write the files of dashboards/ that are made from code
 	$(BIN)/python -m pushscope.dashboards.files

@@ -1,17 +1,15 @@
-"""rules.yml and alerts.yml, as Prometheus reads them; `make dashboards` writes them anew."""
+"""rules.yml and alerts.yml, as Prometheus reads them."""
 
 from __future__ import annotations
 
 import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 from pushscope.dashboards.alerts import ALERTS, Alert
 from pushscope.dashboards.rules import RULES, Rule
 
-FOLDER: Final = Path(__file__).parent / "prometheus"
 _WRITTEN_BY: Final = "# Written by `make dashboards`; what it says comes from dashboards/{}.py.\n"
 _WIDTH: Final = 110
 
@@ -67,15 +65,3 @@ def _folded(key: str, text: str, indent: int) -> str:
     margin = " " * indent
     lines = textwrap.wrap(text, _WIDTH - indent - 2, break_long_words=False, break_on_hyphens=False)
     return f"{margin}{key}: >-\n" + "".join(f"{margin}  {line}\n" for line in lines)
-
-
-def main() -> None:
-    """Write them."""
-    FOLDER.mkdir(exist_ok=True)
-    for name, text in rule_files().items():
-        (FOLDER / name).write_text(text)
-        print(FOLDER / name)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,19 +7,17 @@ answer is not of the kind that a panel draws.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import promql_parser
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from pushscope.dashboards.panel import Board, Draw, Panel, Target, VariableKind
 from pushscope.dashboards.promql import Expr
 
 from .prometheus import Prometheus, Series
+from .unit.parsed_promql import selectors
 
 SHOWN_S = 30.0
 """How much of the time before now a board shows."""
-_CHILDREN = ("lhs", "rhs", "expr", "param", "vector_selector")
 
 
 class Question(NamedTuple):
@@ -73,32 +71,15 @@ def wrong(draw: Draw, expr: Expr, series: Sequence[Series]) -> str:
     return ""
 
 
-# -- names --------------------------------------------------------------------------------------------
-
-
-def selectors(query: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Metrics that a query names, with what it says of their labels."""
-    yield from _selectors(promql_parser.parse(query))
-
-
-def _selectors(node: Any) -> Iterator[tuple[str, dict[str, str]]]:
-    if isinstance(node, promql_parser.VectorSelector):
-        yield node.name, {matcher.name: matcher.value for matcher in node.matchers.matchers}
-    for name in _CHILDREN:
-        if (child := getattr(node, name, None)) is not None and not isinstance(child, str):
-            yield from _selectors(child)
-    for child in getattr(node, "args", ()) or ():
-        yield from _selectors(child)
-
-
 def missing(prometheus: Prometheus, query: str) -> list[str]:
     """Metrics, and labels of metrics, that a query names and that were never scraped or recorded."""
     found = []
-    for metric, matchers in selectors(query):
-        labels = prometheus.labels(metric)
+    for selector in selectors(query):
+        labels = prometheus.labels(selector.name)
         if not labels:
-            found.append(f"nobody exports {metric}")
-        found += [f"{metric} has no label {name}" for name in matchers if labels and name not in labels]
+            found.append(f"nobody exports {selector.name}")
+        asked = [name for name, *_ in selector.matchers]
+        found += [f"{selector.name} has no label {name}" for name in asked if labels and name not in labels]
     return found
 
 

@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 import yaml
 
-from pushscope.dashboards import names
+from pushscope.dashboards import files, names, reference
 from pushscope.dashboards.alerts import ALERTS, Alert
 from pushscope.dashboards.promql import Expr, Recorded, Scope
-from pushscope.dashboards.rule_files import FOLDER, rule_files
+from pushscope.dashboards.rule_files import rule_files
 from pushscope.dashboards.rules import RULES, Rule
 from pushscope.telemetry.diagnosis.catalogue import CATALOGUE
 from pushscope.telemetry.metrics import catalogue as m
 
 from .promtool import promtool
 
-RUNBOOKS = (Path(__file__).parents[2] / "docs" / "runbooks.md").read_text()
+ROOT = Path(__file__).parents[2]
+RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text()
+FOLDER = files.FOLDER / files.RULES
 TESTS = FOLDER / "tests"
 QUIET = ("healthy", "idle")
 Check = tuple[str, list[dict[str, Any]]]
@@ -41,6 +43,10 @@ def checks(name: str, alert: str) -> list[Check]:
 @pytest.mark.parametrize("name", rule_files())
 def test_the_files_are_what_the_code_says(name: str):
     assert (FOLDER / name).read_text() == rule_files()[name], "make dashboards"
+
+
+def test_the_reference_is_what_the_code_says():
+    assert (ROOT / reference.PAGE).read_text() == reference.page(), "make references"
 
 
 @pytest.mark.parametrize("name", rule_files())

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pushscope.dashboards import rule_files
+from pushscope.dashboards import files
 from pushscope.dashboards.alerts import ALERTS
 from pushscope.telemetry.agent.server import DEFAULT_ADDRESS
 from pushscope.telemetry.metrics import catalogue as m
@@ -22,7 +22,7 @@ from .metered import OPEN_METRICS
 from .promtool import promtool
 from .test_metrics_page import whole
 
-FOLDER = rule_files.FOLDER.resolve().parent / "stack"
+FOLDER = files.FOLDER.resolve() / "stack"
 BOARDS = FOLDER.parent / "grafana"
 
 
