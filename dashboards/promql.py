@@ -10,7 +10,7 @@ name is written nowhere but in the catalogue, and a label that a metric lacks, o
     BOARD.rate(m.TRANSFERS, outcome="failed")     # of a board: its variables, `$__rate_interval`
     total(Scope("5m").rate(m.LEASES, event="expired"), "engine")          # of a rule: a fixed window, no variables
     Scope("5m").quantile(0.99, m.STAGE_SECONDS, "engine", "stage")
-    recorded(names.EXPOSED_P99) > 2 * recorded(names.EXPOSED_USUAL)
+    recorded(names.EXPOSED_P90) > 2 * recorded(names.EXPOSED_USUAL)
 
 Rules use ``Scope("5m")`` and the functions below; ``str(expr)`` is the query. In a selector a string is one value, a
 tuple is one of several, :class:`Like` is a regular expression, and :class:`Unlike` is what it must not be.
