@@ -12,7 +12,7 @@ from pushscope.dashboards.files import FOLDER
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.units import clean
 
-EXPORTED: Final = ("grafana", "prometheus", "stack")
+EXPORTED: Final = ("grafana", "grafana-import", "prometheus", "stack")
 """Folders that are exported, each as far as this installation has it."""
 
 
@@ -48,7 +48,7 @@ def exported(runbooks: str = names.RUNBOOKS) -> Iterator[tuple[Path, bytes]]:
     found = False
     for folder in EXPORTED:
         for path in sorted((FOLDER / folder).rglob("*")):
-            if path.is_file():
+            if path.is_file() and not path.name.startswith("."):
                 found = True
                 yield (
                     path.relative_to(FOLDER),

@@ -17,7 +17,8 @@ from pushscope.dashboards.rule_files import rule_files
 FOLDER: Final = Path(__file__).parent
 """Where they lie, in the repository as in an installed package."""
 BOARDS: Final = "grafana"
-IMPORTED: Final = "grafana/import"
+IMPORTED: Final = "grafana-import"
+"""Not below the boards: a Grafana that is provisioned from that folder would find every uid twice."""
 RULES: Final = "prometheus"
 _INPUT: Final = "DS_PROMETHEUS"
 _RUNBOOKS_INPUT: Final = "VAR_RUNBOOKS"

@@ -78,7 +78,18 @@ def _panel(panel: Panel) -> Json:
         "targets": [_target(panel, target, place) for place, target in enumerate(panel.targets)],
         "fieldConfig": {"defaults": _defaults(panel), "overrides": _overrides(panel)},
         "options": _OPTIONS[panel.draw](panel),
-    } | ({"transformations": _transformations(panel)} if panel.draw is Draw.TABLE else {})
+        **_more(panel),
+    }
+
+
+def _more(panel: Panel) -> Json:
+    """Keys that only some kinds of panels have."""
+    match panel.draw:
+        case Draw.TABLE:
+            return {"transformations": _transformations(panel)}
+        case Draw.GRID:
+            return {"maxDataPoints": 120}  # a cell each: more are too small to see
+    return {}
 
 
 def _target(panel: Panel, target: Target, place: int) -> Json:

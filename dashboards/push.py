@@ -158,7 +158,8 @@ def grafana_url(given: str) -> str:
         raise PushscopeError(f"--url is {clean(given)!r}, which is no URL ({e}); expected {_EXAMPLE}") from e
     if url.userinfo:
         raise PushscopeError(f"--url holds a user and a password; {_HOW_TO}")
-    if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment or " " in given:
+    is_address = bool(url.host) and " " not in given and (url.port or 0) < 1 << 16
+    if url.scheme not in ("http", "https") or not is_address or url.query or url.fragment:
         raise PushscopeError(f"--url is {clean(given)!r}; expected {_EXAMPLE}")
     return str(url).rstrip("/")
 

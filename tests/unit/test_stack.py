@@ -5,6 +5,7 @@ What the four programs make of it is not shown here: only promtool reads its par
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -69,14 +70,15 @@ class TestCompose:
             if file.is_file() and file.name not in ("compose.yaml", "README.md"):
                 assert any(file.is_relative_to(path) for path in mounted), file
 
-    def test_all_boards_and_no_other_file_are_mounted(self):
-        """Not their folder: the forms to import beside them have the same uids."""
-        mounted = {Path(what).name: where for _, what, where, *_ in MOUNTS if what.startswith("../grafana/")}
-        assert set(mounted) == {path.name for path in BOARDS.glob("*.json")}
+    def test_the_boards_are_where_grafana_is_told_to_look(self):
+        (where,) = [where for _, what, where, *_ in MOUNTS if (FOLDER / what).resolve() == BOARDS]
         (provider,) = read("grafana/dashboards.yaml")["providers"]
-        assert {str(Path(where).parent) for where in mounted.values()} == {provider["options"]["path"]}
-        home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
-        assert home in mounted.values()
+        assert provider["options"]["path"] == where
+        boards = [json.loads(path.read_text()) for path in BOARDS.rglob("*.json")]
+        assert len({board["uid"] for board in boards}) == len(boards) == 4, "it looks into folders too"
+        home = Path(SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+        assert home.parent == Path(where)
+        assert (BOARDS / home.name).exists()
 
     def test_each_program_is_told_where_its_file_is(self):
         at = {Path(what).name: where for _, what, where, *_ in MOUNTS}
