@@ -100,7 +100,7 @@ def test_the_command_line_needs_neither_vllm_nor_nixl():
         env={"PATH": "", "COLUMNS": "100"} | {"PYTHONPATH": ":".join(p for p in sys.path if p)},
     )
     assert done.returncode == 0, done.stderr
-    for command in ("top", "report", "record", "lab", "demo"):
+    for command in ("top", "report", "record", "dashboards", "lab", "demo"):
         assert command in done.stdout
 
 

@@ -16,6 +16,7 @@ from pushscope.dashboards.frame import PEER_OF_PAIR
 from pushscope.dashboards.grafana_json import dashboard
 from pushscope.dashboards.layout import COLUMNS, places
 from pushscope.dashboards.panel import NEEDS_A_PEER, Board, Draw, Panel, VariableKind
+from pushscope.dashboards.reference import PAGE, page
 from pushscope.telemetry.diagnosis.catalogue import CATALOGUE
 from pushscope.telemetry.metrics import catalogue as m
 
@@ -204,6 +205,10 @@ def test_the_committed_files_are_what_the_code_makes():
     assert committed.keys() == made.keys()
     for path, content in made.items():
         assert committed[path] == content, f"{path}: run `make dashboards`"
+
+
+def test_the_reference_is_what_the_boards_say():
+    assert (ROOT / PAGE).read_text(encoding="utf-8") == page(), "run `make references`"
 
 
 @BOARDS

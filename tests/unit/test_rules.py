@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pushscope.dashboards import files, names, reference
+from pushscope.dashboards import alerts_reference, files, names
 from pushscope.dashboards.alerts import ALERTS, Alert
 from pushscope.dashboards.promql import Expr, Recorded, Scope
 from pushscope.dashboards.rule_files import rule_files
@@ -46,7 +46,7 @@ def test_the_files_are_what_the_code_says(name: str):
 
 
 def test_the_reference_is_what_the_code_says():
-    assert (ROOT / reference.PAGE).read_text() == reference.page(), "make references"
+    assert (ROOT / alerts_reference.PAGE).read_text() == alerts_reference.page(), "make references"
 
 
 @pytest.mark.parametrize("name", rule_files())
