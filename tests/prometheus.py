@@ -1,6 +1,6 @@
 """A real Prometheus with rules of ours, to ask what boards and alerts ask.
 
-with Prometheus(folder, {"pushscope": ["127.0.0.1:9479"]}, rules) as prometheus:
+with Prometheus.scraping(folder, {"pushscope": ["127.0.0.1:9479"]}, rules) as prometheus:
     prometheus.now("up")
 """
 
@@ -44,11 +44,28 @@ class RefusedError(Exception):
 
 
 class Prometheus:
-    """Scrapes every second; keeps exemplars. Skips the test where the program is not installed."""
+    """A server with a configuration, at a free port. Skips the test where the program is not installed."""
 
-    def __init__(self, folder: Path, targets: Mapping[str, Sequence[str]], rules: Mapping[str, str]):
-        """``targets`` by job; ``rules``: files by name."""
-        self._program, self._folder, self._port = installed(), folder, free_ports()
+    def __init__(self, configuration: Path, data: Path, *options: str):
+        """``options``: of its command line, besides those that say where everything is."""
+        self._port, self._log = free_ports(), data.with_suffix(".log")
+        self._command = [
+            installed(),
+            f"--config.file={configuration}",
+            f"--storage.tsdb.path={data}",
+            f"--web.listen-address=127.0.0.1:{self._port}",
+            *options,
+        ]
+        self._client = httpx.Client(
+            base_url=f"http://127.0.0.1:{self._port}/api/v1", trust_env=False, timeout=20
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def scraping(
+        cls, folder: Path, targets: Mapping[str, Sequence[str]], rules: Mapping[str, str]
+    ) -> Prometheus:
+        """One that scrapes every second and keeps exemplars. ``targets`` by job; ``rules``: files by name."""
         folder.mkdir(parents=True)
         for name, text in rules.items():
             (folder / name).write_text(text)
@@ -60,24 +77,11 @@ class Prometheus:
             ],
         }
         (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration))
-        self._client = httpx.Client(
-            base_url=f"http://127.0.0.1:{self._port}/api/v1", trust_env=False, timeout=20
-        )
-        self._process: subprocess.Popen[bytes] | None = None
+        return cls(folder / "prometheus.yml", folder / "data", "--enable-feature=exemplar-storage")
 
     def __enter__(self) -> Prometheus:
-        with (self._folder / "log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [
-                    self._program,
-                    f"--config.file={self._folder / 'prometheus.yml'}",
-                    f"--storage.tsdb.path={self._folder / 'data'}",
-                    f"--web.listen-address=127.0.0.1:{self._port}",
-                    "--enable-feature=exemplar-storage",
-                ],
-                stdout=log,
-                stderr=log,
-            )
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
         self.until(self._is_up, "Prometheus answers", START_S)
         return self
 
@@ -96,7 +100,7 @@ class Prometheus:
         end = time.monotonic() + timeout_s
         while not holds():
             assert self._process is not None
-            assert self._process.poll() is None, (self._folder / "log").read_text()
+            assert self._process.poll() is None, self._log.read_text()
             assert time.monotonic() < end, f"expected within {timeout_s:g} s: {what}"
             time.sleep(0.2)
 

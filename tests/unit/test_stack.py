@@ -1,6 +1,6 @@
 """The stack to start with: every file is there and read, ports fit, and no link from exemplar to trace is missing.
 
-What the four programs make of it is not shown here: only promtool reads its part.
+What collector, Tempo and Grafana make of it is not shown here; Prometheus runs with its part.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ from typing import Any
 
 import pytest
 import yaml
+from bench.writer import SimulatedPair
 
 from pushscope.dashboards import files
 from pushscope.dashboards.alerts import ALERTS
+from pushscope.lab.ports import free_ports
 from pushscope.telemetry.agent.server import DEFAULT_ADDRESS
 from pushscope.telemetry.metrics import catalogue as m
 from pushscope.telemetry.metrics.page import rendered
 
+from ..otlp_sink import OtlpSink
+from ..prometheus import Prometheus
+from .agent_process import AgentProcess
 from .metered import OPEN_METRICS
 from .promtool import promtool
 from .test_metrics_page import whole
@@ -139,6 +144,35 @@ class TestPrometheus:
         (laid_out.parent / "rules" / "alerts.yml").unlink()
         (laid_out.parent / "rules" / "alerts.yml").write_text("groups: [{name: a, rules: [{alert: b}]}]")
         assert promtool("check", "config", laid_out).returncode == 1
+
+    def test_a_real_one_keeps_the_exemplars_of_a_real_agent(self, laid_out: Path, tmp_path: Path):
+        """With its own configuration and options, but for the agent's port and patience."""
+        rings, port = tmp_path / "rings", free_ports()
+        rings.mkdir(mode=0o700)
+        text = laid_out.read_text().replace("15s", "1s")
+        laid_out.unlink()
+        laid_out.write_text(text)
+        targets = laid_out.parent / "targets"
+        targets.unlink()
+        targets.mkdir()
+        (targets / "agents.yml").write_text(f'- targets: ["127.0.0.1:{port}"]')
+        keeps = [each for each in SERVICES["prometheus"]["command"] if each.startswith("--enable-feature")]
+        with (
+            OtlpSink() as sink,
+            SimulatedPair(rings, 20),
+            Prometheus(laid_out, tmp_path / "data", *keeps) as prometheus,
+        ):
+            agent = AgentProcess(
+                rings, tmp_path / "log", endpoint=sink.grpc_endpoint, PUSHSCOPE_BIND=f"127.0.0.1:{port}"
+            )
+            try:
+                query = f"{m.EXPOSED_SECONDS.name}_bucket"
+                prometheus.until(lambda: prometheus.exemplars(query, 60), "exemplars")
+                found = {labels["trace_id"] for labels in prometheus.exemplars(query, 60)}
+                prometheus.until(lambda: found <= {span.trace_id for span in sink.spans}, "their traces")
+                assert set(prometheus.rules()) >= {alert.name for alert in ALERTS}
+            finally:
+                agent.end()
 
     def test_scrapes_an_agent_where_it_is_by_default_and_vllm(self):
         jobs = {job["job_name"]: job["file_sd_configs"][0]["files"] for job in PROMETHEUS["scrape_configs"]}

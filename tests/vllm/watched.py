@@ -264,7 +264,7 @@ def watched(model: Path, launcher: Launcher, folder: Path) -> Iterator[Run]:
             "pushscope": [f"127.0.0.1:{port}" for port in ports.values()],
             "vllm": [f"127.0.0.1:{spec.http_port}" for spec in deployment.specs.values()],
         }
-        prometheus = stack.enter_context(Prometheus(folder / "prometheus", targets, rules))
+        prometheus = stack.enter_context(Prometheus.scraping(folder / "prometheus", targets, rules))
         urls = {name: spec.url for name, spec in deployment.specs.items()}
         push = DirectTarget([urls["P1"]], [urls["D1"]])
         pull = DirectTarget([urls["P2"]], [urls["D2"]], order="p-first")
