@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from pushscope.dashboards import names, vllm
 from pushscope.dashboards.panel import Annotation, Link, Variable, VariableKind
-from pushscope.dashboards.promql import Like, Scope, ago, highest
+from pushscope.dashboards.promql import Expr, Like, Scope, UnknownNameError, ago, highest
 from pushscope.telemetry.metrics import catalogue as m
 from pushscope.telemetry.spans.attributes import RECEIVE
 
@@ -31,10 +31,14 @@ VLLM: Final = Scope(RATE_INTERVAL, (("job", Like("$vllm_job")),))
 # -- variables ----------------------------------------------------------------------------------------
 
 
-def _values(label: str, selector: object) -> str:
-    return f"label_values({selector}, {label})"
+def _values(label: str, series: Expr) -> str:
+    """What Grafana asks for the values of a label."""
+    if label not in series.labels:
+        raise UnknownNameError(f"{series} has no label {label}")
+    return f"label_values({series}, {label})"
 
 
+_ANY: Final = Scope("")
 _OF_JOB: Final = Scope("", (_JOB,))
 DATASOURCE: Final = Variable(
     name="datasource",
@@ -54,7 +58,7 @@ JOB: Final = Variable(
     name="job",
     label="Job",
     kind=VariableKind.QUERY,
-    query=_values("job", m.ENGINE_UP.name),
+    query=_values("job", _ANY.series(m.ENGINE_UP)),
     description="The deployment: Prometheus' job of its agents.",
     everything=".+",
 )
@@ -62,7 +66,7 @@ ROLE: Final = Variable(
     name="role",
     label="Role",
     kind=VariableKind.QUERY,
-    query=_values("role", _OF_JOB.now(m.WAITING)),
+    query=_values("role", _OF_JOB.series(m.WAITING)),
     description="P computes prompts, D goes on with them. An engine can be both.",
     everything=".+",
 )
@@ -70,14 +74,14 @@ ENGINE: Final = Variable(
     name="engine",
     label="Engine",
     kind=VariableKind.QUERY,
-    query=_values("engine", Scope("", (_JOB, ("role", Like("$role")))).now(m.WAITING)),
+    query=_values("engine", _OF_JOB.series(m.WAITING, role=Like("$role"))),
     description="Engines of the job that have the role, by their engine ids.",
 )
 PEER: Final = Variable(
     name="peer",
     label="Peer",
     kind=VariableKind.QUERY,
-    query=_values("peer", f'{m.PEER_TRANSFERS.name}{{job=~"$job", engine=~"$engine"}}'),
+    query=_values("peer", _OF_JOB.series(m.PEER_TRANSFERS, engine=Like("$engine"))),
     description="Engines on the other side of transfers of the chosen ones, watched or not.",
     everything=".*",
 )
@@ -89,7 +93,7 @@ VLLM_JOB: Final = Variable(
     name="vllm_job",
     label="vLLM's job",
     kind=VariableKind.QUERY,
-    query=_values("job", f"{vllm.XFER_SECONDS.name}_count"),
+    query=_values("job", _ANY.series(vllm.FAILED_TRANSFERS)),
     description="Prometheus' job of vLLM's own /metrics, whose figures stand beside ours.",
     everything=".+",
 )
@@ -155,7 +159,7 @@ _ALERTS: Final = "|".join(f"{prefix}.+" for prefix in names.ALERT_PREFIXES)
 ANNOTATIONS: Final = (
     Annotation(
         "Alerts",
-        f'ALERTS{{alertstate="firing", alertname=~"{_ALERTS}"}}',
+        Expr(f'ALERTS{{alertstate="firing", alertname=~"{_ALERTS}"}}'),  # Prometheus' own
         "{{alertname}}",
         "{{severity}} {{engine}} {{code}}",
         "red",

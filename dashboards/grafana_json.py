@@ -352,7 +352,7 @@ def _annotation(annotation: Annotation) -> Json:
         "enable": True,
         "hide": False,
         "iconColor": annotation.colour,
-        "expr": str(annotation.expr),
+        "expr": annotation.expr.text,
         "titleFormat": annotation.title,
         "textFormat": annotation.text,
         "step": "15s",

@@ -164,7 +164,7 @@ class Annotation(msgspec.Struct, frozen=True):
     """Moments that are marked on every panel."""
 
     name: str
-    expr: Expr | str
+    expr: Expr
     title: str
     text: str
     colour: str

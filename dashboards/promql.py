@@ -146,6 +146,10 @@ class Scope(msgspec.Struct, frozen=True):
             raise UnknownNameError(f"{family.name} is a {family.kind}: take its rate, its mean or a quantile")
         return self._select(family, family.name, where)
 
+    def series(self, family: Family, **where: Value) -> Expr:
+        """The series of whatever family, to ask which labels there are; of several names the first."""
+        return self._select(family, family.samples[0], where)
+
     def rate(self, family: Family, end: str = "", **where: Value) -> Expr:
         """Per second. ``end``: ``sum``, ``count`` or ``bucket`` of a histogram or a summary, nothing of a counter."""
         return self.over("rate", family, end, **where)
