@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from pushscope.telemetry.metrics.cardinality import Deployment, series
 from pushscope.telemetry.metrics.catalogue import (
     ENGINE_MEANING,
     FAMILIES,
@@ -116,6 +117,19 @@ That bytes, descriptors and times agree to the unit on one run of real engines i
 `test_counts_agree_with_vllms_own_…`; failures and expired leases, with faults made, by
 `test_failures_and_leases_agree_with_vllms_own` in `test_dashboards.py`.
 """
+SIZES: Final = (
+    Deployment(p=1, d=1),
+    Deployment(p=1, d=1, tp=8),
+    Deployment(p=4, d=4, tp=8),
+    Deployment(p=4, d=4, tp=8, peers=32),
+    Deployment(p=32, d=32, tp=8),
+)
+"""Of a host, of a host among many, and 64 engines at one agent, which is far more than a host has."""
+AFTER_SIZES: Final = """
+Computed (`telemetry/metrics/cardinality.py`), with every stage, peer and rank that there can be; a test holds it to a
+page. The agent's own, some twenty, come on top. Two thirds of the last row are of its 1,024 pairs: that is why no
+family is of a pair and a rank, and why stages by peer have no buckets. What a scrape of it takes:
+[performance.md](../performance.md)."""
 _SECTIONS: Final = {
     "How long": "kv_transfer_exposed_seconds",
     "How much": "kv_transfer_nixl_bytes",
@@ -128,7 +142,7 @@ _SECTIONS: Final = {
 
 def page() -> str:
     """The whole page."""
-    return "\n".join((HEAD, *_labels(), *_families(), *_beside_vllm()))
+    return "\n".join((HEAD, *_labels(), *_families(), *_how_many(), *_beside_vllm()))
 
 
 def _labels() -> Iterator[str]:
@@ -141,6 +155,18 @@ def _labels() -> Iterator[str]:
             *(_label_row(label) for label in (ROLE, MODE, STAGE, RANK, OUTCOME)),
         ],
     )
+
+
+def _how_many() -> Iterator[str]:
+    yield "\n## How many series\n"
+    yield from _table(
+        ("an agent that reads", "ranks each", "engines that each has to do with", "series at most"),
+        [
+            (f"{each.p} P, {each.d} D", str(each.tp), str(each.peers or each.p), f"{series(each):,}")
+            for each in SIZES
+        ],
+    )
+    yield AFTER_SIZES
 
 
 def _beside_vllm() -> Iterator[str]:
