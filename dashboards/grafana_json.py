@@ -181,8 +181,8 @@ def _lines(panel: Panel) -> Json:
     return {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
 
 
-def _last() -> Json:
-    return {"calcs": ["lastNotNull"], "fields": "", "values": False}
+def _reduced(panel: Panel) -> Json:
+    return {"calcs": [panel.reduce], "fields": "", "values": False}
 
 
 def _stat(panel: Panel) -> Json:
@@ -191,16 +191,16 @@ def _stat(panel: Panel) -> Json:
         "graphMode": "area",
         "justifyMode": "auto",
         "orientation": "auto",
-        "reduceOptions": _last(),
+        "reduceOptions": _reduced(panel),
         "textMode": "value_and_name" if len(panel.targets) > 1 else "auto",
     }
 
 
-def _bars(_panel: Panel) -> Json:
+def _bars(panel: Panel) -> Json:
     return {
         "displayMode": "basic",
         "orientation": "horizontal",
-        "reduceOptions": _last(),
+        "reduceOptions": _reduced(panel),
         "showUnfilled": True,
         "valueMode": "color",
         "minVizHeight": 10,

@@ -42,29 +42,32 @@ _WELL: Final = Row(
             good="As the router spreads the load; alike for P and D where both are watched.",
         ),
         _stat(
-            title="Failed",
+            title="Failed, at the worst",
             unit="ops",
+            reduce="max",
             targets=(
                 Target(total(PAIR.rate(m.PEER_TRANSFERS, result="failed"), "role"), "seen by {{role}}"),
             ),
             steps=((1e-6, "red"),),
             when_empty="Nothing yet",
-            good="0. With one pair only: its link, or the engine on the other side. See the panels below for what "
-            "failed.",
+            good="0 in all the time shown. With one pair only: its link, or the engine on the other "
+            "side. See the panels below for what failed.",
         ),
         _stat(
-            title="Handshakes that failed",
+            title="Handshakes failed, at the worst",
             unit="ops",
+            reduce="max",
             targets=(Target(total(PAIR.rate(m.PEER_HANDSHAKES, result="failed"))),),
             steps=((1e-6, "red"),),
             when_empty="No handshakes yet",
-            good="0. Otherwise a side channel can't be reached from the other host, or the versions differ "
-            "(runbooks: handshake_failed, reverse_handshake_failed).",
+            good="0 in all the time shown. Otherwise a side channel can't be reached from the other host, or "
+            "the versions differ (runbooks: handshake_failed, reverse_handshake_failed).",
             links=(frame.runbook("handshake_failed"), frame.runbook("reverse_handshake_failed")),
         ),
         _stat(
-            title="Completions that came",
+            title="Completions that came, at the worst",
             unit="percentunit",
+            reduce="min",
             decimals=1,
             maximum=1,
             targets=(

@@ -94,6 +94,8 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     minimum: float | None = 0
     maximum: float | None = None
     decimals: int | None = None
+    reduce: str = "lastNotNull"
+    """What one figure says of the time that is shown: the last value, or ``max``, ``min``."""
     stacked: bool = False
     logarithmic: bool = False
     words: tuple[tuple[float, str, str], ...] = ()

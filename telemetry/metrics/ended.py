@@ -60,9 +60,7 @@ def count_ended(
 
 
 def _count_result(pair: Series, part: str, outcome: Outcome) -> None:
-    if m.PEER_TRANSFERS.name not in pair.counters:
-        for labels in m.PEER_TRANSFERS.known((part,), ""):
-            pair.add(m.PEER_TRANSFERS, labels, 0)
+    pair.zeros(m.PEER_TRANSFERS, (part,), "")
     if outcome is Outcome.DELIVERED:
         result = "delivered"
     else:
