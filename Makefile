@@ -48,6 +48,7 @@ references: $(READY) ## Write the pages of docs/reference that are made from cod
 	$(BIN)/python -m pushscope.telemetry.spans.reference
 	$(BIN)/python -m pushscope.telemetry.metrics.reference
 	$(BIN)/python -m pushscope.dashboards.reference
+	$(BIN)/python -m pushscope.dashboards.alerts_reference
 
 dashboards: $(READY) ## Write the files of dashboards/ that are made from code
 	$(BIN)/python -m pushscope.dashboards.files

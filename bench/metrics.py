@@ -20,6 +20,7 @@ from bench.read import BUDGET_PER_S, WINDOW_NS, Handed
 from bench.rings import D_WORKER, ORIGINS, P_WORKER
 from bench.traffic import TRANSFER, stream
 from pushscope.telemetry import events as ev
+from pushscope.telemetry.agent.squeeze import squeezed
 from pushscope.telemetry.metrics.cardinality import Deployment, series
 from pushscope.telemetry.metrics.meter import Meter, Trace
 from pushscope.telemetry.metrics.page import Own, gathered, rendered
@@ -91,12 +92,14 @@ def _scraping(progress: Progress) -> list[Figure]:
     watcher, meter = crowded(CROWD)
     gather_ms: list[float] = []
     render_ms: list[float] = []
+    squeeze_ms: list[float] = []
     save_ms: list[float] = []
-    body = state = b""
+    body = small = state = b""
     for number in range(SCRAPES):
         progress(0.6 + 0.4 * number / SCRAPES, f"scrape {number + 1} of {SCRAPES}")
         metrics = _timed(gather_ms, lambda: gathered(watcher, meter, own=Own()))
         body = _timed(render_ms, partial(_text, metrics))
+        small, _ = _timed(squeeze_ms, partial(squeezed, body, "gzip"))
         state = _timed(save_ms, lambda: save(meter.state(watcher)))
     lines = sum(not line.startswith(b"#") for line in body.splitlines())
     what = f"{CROWD.p + CROWD.d} engines, TP {CROWD.tp}, every peer seen"
@@ -108,6 +111,8 @@ def _scraping(progress: Progress) -> list[Figure]:
         ),
         Figure(what="gathering it, while nothing else is read", unit="ms", measured=median_of(gather_ms)),
         Figure(what="writing it as text", unit="ms", measured=median_of(render_ms)),
+        Figure(what="gzipping it, for who takes that", unit="ms", measured=median_of(squeeze_ms)),
+        Figure(what="as it goes out then", unit="MiB", measured=_once(len(small) / 2**20)),
         Figure(what="saving it", unit="ms", measured=median_of(save_ms)),
         Figure(what="as it is saved", unit="MiB", measured=_once(len(state) / 2**20)),
     ]

@@ -12,12 +12,14 @@ from pushscope.dashboards.boards import boards
 from pushscope.dashboards.frame import DATASOURCE, RUNBOOKS
 from pushscope.dashboards.grafana_json import GRAFANA, Json, dashboard
 from pushscope.dashboards.panel import Board, Draw
+from pushscope.dashboards.rule_files import rule_files
 
 FOLDER: Final = Path(__file__).parent
 """Where they lie, in the repository as in an installed package."""
 BOARDS: Final = "grafana"
 IMPORTED: Final = "grafana-import"
 """Not below the boards: a Grafana that is provisioned from that folder would find every uid twice."""
+RULES: Final = "prometheus"
 _INPUT: Final = "DS_PROMETHEUS"
 _RUNBOOKS_INPUT: Final = "VAR_RUNBOOKS"
 _PANEL_NAMES: Final = {
@@ -37,7 +39,7 @@ def files() -> dict[str, str]:
     for board in boards():
         found[f"{BOARDS}/{file_name(board)}"] = text(dashboard(board))
         found[f"{IMPORTED}/{file_name(board)}"] = text(for_catalogue(board))
-    return found
+    return found | {f"{RULES}/{name}": content for name, content in rule_files().items()}
 
 
 def file_name(board: Board) -> str:

@@ -51,16 +51,17 @@ _MODE: Final = ("job", "mode")
 EXPOSED_P50: Final = Recorded("job_mode:kv_transfer_exposed_seconds:p50_rate5m", _MODE)
 EXPOSED_P90: Final = Recorded("job_mode:kv_transfer_exposed_seconds:p90_rate5m", _MODE)
 EXPOSED_P99: Final = Recorded("job_mode:kv_transfer_exposed_seconds:p99_rate5m", _MODE)
-EXPOSED_USUAL: Final = Recorded("job_mode:kv_transfer_exposed_seconds:p99_usual1d", _MODE)
-"""What the p99 usually is: its median over a day."""
+EXPOSED_USUAL: Final = Recorded("job_mode:kv_transfer_exposed_seconds:p90_usual1d", _MODE)
+"""What the p90 of a deployment usually is: its median over a day, of the times with traffic."""
+ENGINE_EXPOSED_P90: Final = Recorded(
+    "job_engine_mode:kv_transfer_exposed_seconds:p90_rate5m", ("job", "engine", "mode")
+)
 STAGE_P99: Final = Recorded(
     "job_role_mode_stage:kv_transfer_stage_seconds:p99_rate5m", ("job", "role", "mode", "stage")
 )
-RANK_MEAN: Final = Recorded(
-    "job_engine_role_stage_rank:kv_transfer_rank_stage_seconds:mean_rate5m",
-    ("job", "engine", "role", "stage", "rank"),
+_RANK: Final = ("job", "engine", "role", "stage", "rank")
+RANK_MEAN: Final = Recorded("job_engine_role_stage_rank:kv_transfer_rank_stage_seconds:mean_rate5m", _RANK)
+RANK_OTHERS: Final = Recorded(
+    "job_engine_role_stage_rank:kv_transfer_rank_stage_seconds:others_rate5m", _RANK
 )
-RANK_SKEW: Final = Recorded(
-    "job_engine_role_stage:kv_transfer_rank_stage_seconds:skew_rate5m", ("job", "engine", "role", "stage")
-)
-"""The slowest rank's mean over the mean of all ranks of the engine; 1 is even."""
+"""The mean of the other ranks of the engine, in the same stage; only of engines with several ranks."""

@@ -10,7 +10,7 @@ name is written nowhere but in the catalogue, and a label that a metric lacks, o
     BOARD.rate(m.TRANSFERS, outcome="failed")     # of a board: its variables, `$__rate_interval`
     total(Scope("5m").rate(m.LEASES, event="expired"), "engine")          # of a rule: a fixed window, no variables
     Scope("5m").quantile(0.99, m.STAGE_SECONDS, "engine", "stage")
-    recorded(names.EXPOSED_P99) > 2 * recorded(names.EXPOSED_USUAL)
+    recorded(names.EXPOSED_P90) > 2 * recorded(names.EXPOSED_USUAL)
 
 Rules use ``Scope("5m")`` and the functions below; ``str(expr)`` is the query. In a selector a string is one value, a
 tuple is one of several, :class:`Like` is a regular expression, and :class:`Unlike` is what it must not be.
@@ -137,6 +137,8 @@ class Scope(msgspec.Struct, frozen=True):
     """How far back rates look: ``5m``, or in Grafana ``$__rate_interval``."""
     always: tuple[tuple[str, Value], ...] = ()
     """Labels and what they must be, of every metric that has the label; what a query says itself goes before."""
+    offset: str = ""
+    """How long ago the window ended: ``10m``; now if empty."""
 
     def now(self, family: Family, **where: Value) -> Expr:
         """A gauge (or what an info says), as it is."""
@@ -162,12 +164,12 @@ class Scope(msgspec.Struct, frozen=True):
         if family.kind in (Kind.GAUGE, Kind.INFO):
             raise UnknownNameError(f"{family.name} is a {family.kind}: it has no {function}")
         chosen = self._select(family, name, where)
-        return Expr(f"{function}({chosen}[{self.window}])", chosen.labels)
+        return Expr(f"{function}({chosen}{self._range})", chosen.labels)
 
     def over_gauge(self, function: str, family: Family, **where: Value) -> Expr:
         """Any function of a gauge over the window: ``max_over_time``, ``changes``, ``delta``."""
         chosen = self.now(family, **where)
-        return Expr(f"{function}({chosen}[{self.window}])", chosen.labels)
+        return Expr(f"{function}({chosen}{self._range})", chosen.labels)
 
     def quantile(self, q: float, family: Family, *by: str, **where: Value) -> Expr:
         """A quantile of a histogram, of all its series together, or by these labels."""
@@ -183,6 +185,10 @@ class Scope(msgspec.Struct, frozen=True):
         return ratio(
             total(self.rate(family, "sum", **where), *by), total(self.rate(family, "count", **where), *by)
         )
+
+    @property
+    def _range(self) -> str:
+        return f"[{self.window}]{f' offset {self.offset}' if self.offset else ''}"
 
     def _select(self, family: Family, name: str, where: dict[str, Value]) -> Expr:
         if name not in family.samples:
@@ -272,10 +278,12 @@ def ratio(part: Expr, whole: Expr) -> Expr:
     return part / (whole > 0)
 
 
-def over_time(function: str, expr: Expr, window: str, step: str = "") -> Expr:
-    """``avg``, ``max``, ``min``, ``quantile`` … over a window, of a selector, or of any query with a ``step``."""
+def over_time(function: str, expr: Expr, window: str, step: str = "", *, q: float | None = None) -> Expr:
+    """``avg``, ``max``, ``count`` … over a window, of a selector, or of any query with a ``step``; ``q`` of
+    ``quantile``."""
     inner = f"{_part(expr)}[{window}:{step}]" if step else f"{expr}[{window}]"
-    return Expr(f"{function}_over_time({inner})", expr.labels)
+    of = "" if q is None else f"{q:g}, "
+    return Expr(f"{function}_over_time({of}{inner})", expr.labels)
 
 
 def ago(expr: Expr, offset: str) -> Expr:
@@ -289,8 +297,8 @@ def zero() -> Expr:
 
 
 def absent(expr: Expr) -> Expr:
-    """1 where there is no such series."""
-    return Expr(f"absent({expr})", expr.labels)
+    """1 where there is no such series; whose labels nobody knows."""
+    return Expr(f"absent({expr})")
 
 
 def _joined(left: Expr, operator: str, right: Operand) -> Expr:

@@ -24,6 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pushscope.telemetry.agent.access import HEALTH_PATH, METRICS_PATH, Access
+from pushscope.telemetry.agent.squeeze import squeezed
 from pushscope.telemetry.frames import MAGIC, Encoder
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.source import FROM_THE_OLDEST, Reading, RingsSource
@@ -64,8 +65,12 @@ def make_app(
         return _json(await run_sync(health))
 
     async def scrape(request: Request) -> Response:
-        page, content_type = await run_sync(metrics, ", ".join(request.headers.getlist("accept")))
-        return Response(page, headers={"Content-Type": content_type})
+        accept, encoding = (
+            ", ".join(request.headers.getlist(name)) for name in ("accept", "accept-encoding")
+        )
+        page, content_type = await run_sync(metrics, accept)
+        body, headers = await run_sync(squeezed, page, encoding)
+        return Response(body, headers={"Content-Type": content_type, **headers})
 
     async def now(_: Request) -> Response:
         return _json(await run_sync(snapshot))

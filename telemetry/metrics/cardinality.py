@@ -27,12 +27,14 @@ _OF_THE_SCHEDULER = frozenset({Stage.RELAY, Stage.ALLOCATION, Stage.WAKE})
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
-    """Engines whose every P has to do with every D, all read by one agent."""
+    """Engines that one agent reads, whose every P has to do with every D."""
 
     p: int
     d: int
     tp: int = 1
     mode: str = PUSH
+    peers: int | None = None
+    """How many engines of the other side each has to do with, where others read most of these; None: those here."""
 
 
 def series_of(family: Family, deployment: Deployment) -> int:
@@ -41,6 +43,8 @@ def series_of(family: Family, deployment: Deployment) -> int:
         return 0
     engines = {"P": deployment.p, "D": deployment.d}
     peers = {"P": deployment.d, "D": deployment.p}
+    if deployment.peers is not None:
+        peers = dict.fromkeys(PARTS, deployment.peers)
     total = 0
     for part in PARTS:
         if part in family.parts:

@@ -374,7 +374,7 @@ OLDEST_WAITING: Final = Family(
     own=(ROLE,),
     unit="seconds",
     help="For how long the oldest of those that wait has waited; 0 if there is none.",
-    good="Seconds. Past half a lease (15 s by default) P's blocks will be given up; D waits for ever.",
+    good="Seconds. At P: far below kv_transfer_lease_seconds, when its blocks are given up; D waits for ever.",
 )
 STUCK: Final = Family(
     name="kv_transfer_stuck",
@@ -411,6 +411,15 @@ PINNED_TOKENS: Final = Family(
     parts=("P",),
     help="Tokens of the prompts whose blocks P holds for a D.",
     good="As the blocks.",
+)
+LEASE_SECONDS: Final = Family(
+    name="kv_transfer_lease_seconds",
+    kind=Kind.GAUGE,
+    of=Of.ENGINE,
+    parts=("P",),
+    unit="seconds",
+    help="For how long P holds the blocks of a prompt before it gives them up, unless D renews it: kv_lease_duration.",
+    good="Far above the longest that a P waits: compare kv_transfer_oldest_waiting_seconds.",
 )
 ABANDONED_REQUESTS: Final = Family(
     name="kv_transfer_abandoned_requests",
@@ -631,6 +640,7 @@ FAMILIES: Final = (
     PINNED_REQUESTS,
     PINNED_BLOCKS,
     PINNED_TOKENS,
+    LEASE_SECONDS,
     ABANDONED_REQUESTS,
     ABANDONED_BLOCKS,
     TABLE_ENTRIES,

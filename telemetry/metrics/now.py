@@ -101,6 +101,8 @@ def _of_engine(engine: Engine, places: Sequence[Place]) -> Iterator[Gauge]:
     yield m.SEAMS_OFF, labels, sum(bool(process.seams_off) for process in processes)
     if places:
         yield m.ENGINE_INFO, (*labels, *_what_it_is(engine, places)), 1
+        if "P" in engine.side:
+            yield m.LEASE_SECONDS, labels, max(places, key=_age).origin.lease_s
     newest = {place.rank: place for place in sorted(places, key=_age)}  # one that was restarted has several
     for rank, place in newest.items():
         if place.tables is not None:

@@ -20,6 +20,7 @@ from pushscope.telemetry.metrics.family import Family, Kind, Of
 from pushscope.telemetry.metrics.figures import Figures, Histogram, Labels, Series, Summary
 from pushscope.telemetry.metrics.meter import Meter
 from pushscope.telemetry.metrics.now import Gauge, gauges
+from pushscope.telemetry.metrics.text import openmetrics, plain
 from pushscope.telemetry.watch import Watcher
 
 
@@ -63,8 +64,9 @@ def rendered(metrics: Sequence[Metric], accept: str = "") -> tuple[bytes, str]:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Gathered(metrics))
     ProcessCollector(registry=registry)
-    encoder, content_type = choose_encoder(accept)
-    return encoder(registry), content_type
+    _, content_type = choose_encoder(accept)
+    write = openmetrics if content_type.startswith("application/openmetrics-text") else plain
+    return write(registry.collect()), content_type
 
 
 class _Gathered(Collector):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from pushscope.telemetry.metrics.cardinality import Deployment, series
 from pushscope.telemetry.metrics.catalogue import (
     ENGINE_MEANING,
     FAMILIES,
@@ -70,23 +71,65 @@ BESIDE_VLLM: Final = (
         "when D hears of the blocks",
     ),
     (
-        "`vllm:nixl_num_failed_transfers_total`, `vllm:nixl_num_failed_notifications_total`",
+        "`vllm:nixl_num_failed_transfers_total`",
         "`kv_transfer_failures_total`",
-        "here by `error_type`, with causes that vLLM does not count (a registration that was not sent)",
+        "vLLM's is one number for transfers, handshakes and notifications, each rank for itself; here by `error_type`, "
+        "with causes that vLLM does not count (a registration that was not sent). Neither is of requests: what a "
+        "request came to is in `kv_transfer_transfers_total`",
+    ),
+    (
+        "`vllm:nixl_num_failed_notifications_total`",
+        '`kv_transfer_failures_total{error_type="notification_failed"}`, `…="push_reg_notif_failed"`',
+        "in vLLM these are in the number of failed transfers once more",
     ),
     (
         "`vllm:nixl_num_kv_expired_reqs_total`",
         '`kv_transfer_leases_total{event="expired"}`',
-        "the same requests; each rank counts",
+        "the same requests, at P; each rank counts, in both",
+    ),
+    (
+        "`vllm:nixl_num_notifications_after_expiry_total`",
+        '`kv_transfer_notifications_total{result="unrecognised"}`',
+        "the same, one per pair of ranks: in push mode at D, where nothing expires, in pull mode at P",
+    ),
+    (
+        "`vllm:num_requests_kv_fetch_by_stage`",
+        '`kv_transfer_waiting{role="D"}`, `kv_transfer_in_flight{role="D"}`',
+        "vLLM's are requests in D's scheduler that do not run yet, by how far their load is, and of any connector; "
+        "here by whether the two sides have met, with the age of the oldest, and P's side beside it",
+    ),
+    (
+        "`vllm:time_to_first_token_seconds`",
+        "`kv_transfer_exposed_seconds`",
+        "vLLM's is of a request, from its arrival at D's server to its first token, prefill and queue included; here "
+        "what of it the transfer takes, from blocks staged at P to decode scheduled at D",
     ),
 )
 """What vLLM shows, what answers the same question here, and how they differ."""
 AFTER_IT: Final = """
 vLLM's come with an engine step's statistics: the last transfer before a pause is in them when the next request comes.
 They pool the ranks of an engine, and have neither the peer nor the request. A write that never ends is in no histogram
-of either; here it is in `kv_transfer_in_flight`, `kv_transfer_oldest_in_flight_seconds` and `kv_transfer_stuck`. Tests
-compare the two on real engines, in push and pull mode.
+of either; here it is in `kv_transfer_in_flight`, `kv_transfer_oldest_in_flight_seconds` and `kv_transfer_stuck`. Their
+`engine` is the number of a data-parallel engine in one server (`0`), not an engine id, and their buckets are others.
+
+That bytes, descriptors and times agree to the unit on one run of real engines is tested in push mode
+(`tests/vllm/test_push.py`), in pull mode (`test_pull.py`) and over several ranks (`test_ranks.py`), each time by
+`test_counts_agree_with_vllms_own_…`; failures and expired leases, with faults made, by
+`test_failures_and_leases_agree_with_vllms_own` in `test_dashboards.py`.
 """
+SIZES: Final = (
+    Deployment(p=1, d=1),
+    Deployment(p=1, d=1, tp=8),
+    Deployment(p=4, d=4, tp=8),
+    Deployment(p=4, d=4, tp=8, peers=32),
+    Deployment(p=32, d=32, tp=8),
+)
+"""Of a host, of a host among many, and 64 engines at one agent, which is far more than a host has."""
+AFTER_SIZES: Final = """
+Computed (`telemetry/metrics/cardinality.py`), with every stage, peer and rank that there can be; a test holds it to a
+page. The agent's own, some twenty, come on top. Two thirds of the last row are of its 1,024 pairs: that is why no
+family is of a pair and a rank, and why stages by peer have no buckets. What a scrape of it takes:
+[performance.md](../performance.md)."""
 _SECTIONS: Final = {
     "How long": "kv_transfer_exposed_seconds",
     "How much": "kv_transfer_nixl_bytes",
@@ -99,7 +142,7 @@ _SECTIONS: Final = {
 
 def page() -> str:
     """The whole page."""
-    return "\n".join((HEAD, *_labels(), *_families(), *_beside_vllm()))
+    return "\n".join((HEAD, *_labels(), *_families(), *_how_many(), *_beside_vllm()))
 
 
 def _labels() -> Iterator[str]:
@@ -112,6 +155,18 @@ def _labels() -> Iterator[str]:
             *(_label_row(label) for label in (ROLE, MODE, STAGE, RANK, OUTCOME)),
         ],
     )
+
+
+def _how_many() -> Iterator[str]:
+    yield "\n## How many series\n"
+    yield from _table(
+        ("an agent that reads", "ranks each", "engines that each has to do with", "series at most"),
+        [
+            (f"{each.p} P, {each.d} D", str(each.tp), str(each.peers or each.p), f"{series(each):,}")
+            for each in SIZES
+        ],
+    )
+    yield AFTER_SIZES
 
 
 def _beside_vllm() -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import shutil
 import signal
@@ -13,10 +14,12 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 from bench.writer import SimulatedPair
 
 from pushscope.telemetry.agent.exposition import NAME
+from pushscope.telemetry.agent.squeeze import takes_gzip
 from pushscope.telemetry.metrics import catalogue as m
 from pushscope.telemetry.metrics.family import Kind, Of
 from pushscope.telemetry.metrics.meter import Meter
@@ -183,6 +186,24 @@ def test_what_was_shown_is_in_the_file_whenever_it_is_killed(agent, folder):
         assert own[named["role"], named["mode"], named["outcome"]] >= value
 
 
+@pytest.mark.parametrize(
+    ("accept_encoding", "takes"),
+    [
+        ("gzip", True),
+        ("deflate, GZIP;q=0.5", True),
+        ("*", True),
+        ("", False),
+        ("identity", False),
+        ("gzip;q=0", False),
+        ("gzip; q=0.000, *", False),
+        ("*;q=0", False),
+        ("gzip;q=much", False),
+    ],
+)
+def test_gzip_is_for_those_who_name_it(accept_encoding, takes):
+    assert takes_gzip(accept_encoding) is takes
+
+
 def test_it_is_kept_without_scrapes_too(agent, folder):
     with SimulatedPair(folder, 50) as pair:
         it = agent().ready()
@@ -203,6 +224,24 @@ class TestPage:
             assert it.get("/metrics", Accept=OPEN_METRICS)[1].startswith("application/openmetrics-text")
             assert it.get("/metrics")[1].startswith("text/plain")
             assert it.page().endswith("# EOF\n")
+
+    def test_in_gzip_for_those_who_take_it(self, agent, folder):
+        with SimulatedPair(folder, 50):
+            it = agent().ready()
+            it.wait_until(lambda: "kv_transfer_engine_up" in it.page())
+            url = f"{it.note()['url']}/metrics"
+            asked = {"Accept": OPEN_METRICS}
+            with httpx.stream("GET", url, headers={**asked, "Accept-Encoding": "gzip"}) as answer:
+                squeezed = b"".join(answer.iter_raw())
+            plain = httpx.get(url, headers={**asked, "Accept-Encoding": "identity"})
+        assert answer.headers["content-encoding"] == "gzip"
+        assert int(answer.headers["content-length"]) == len(squeezed)
+        shown = {s.name for s in samples(gzip.decompress(squeezed).decode())}
+        assert m.ENGINE_UP.name in shown
+        assert shown <= {s.name for s in samples(plain.text)}
+        assert len(squeezed) < len(plain.content) / 5
+        assert "content-encoding" not in plain.headers
+        assert answer.headers["vary"] == plain.headers["vary"] == "Accept, Accept-Encoding"
 
     def test_every_family_of_a_healthy_run_is_there(self, agent, folder):
         with OtlpSink() as sink, SimulatedPair(folder, 50):

@@ -177,7 +177,7 @@ def test_links_to_runbooks_lead_to_a_section(board):
     sections = set(re.findall(r"^### (\S+)", (ROOT / "docs" / "runbooks.md").read_text(), flags=re.MULTILINE))
     named = set(re.findall(r"runbooks?: ([\w, ]+)\)", " ".join(panel.good for panel in board.panels)))
     linked = set(re.findall(r"\$\{runbooks\}#([a-z_]+)", json.dumps(dashboard(board))))
-    assert linked <= sections == set(CATALOGUE)
+    assert linked <= set(CATALOGUE) <= sections
     assert {code for each in named for code in each.split(", ")} <= sections
 
 

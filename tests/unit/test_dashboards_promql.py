@@ -52,9 +52,9 @@ BOARD = Scope("$__rate_interval", (("job", Like("$job")), ("role", Like("$role")
         (BOARD.now(m.ENGINE_UP), 'kv_transfer_engine_up{job=~"$job"}'),
         (RULE.now(m.STUCK, code=Unlike("a|b")), 'kv_transfer_stuck{code!~"a|b"}'),
         (
-            recorded(names.EXPOSED_P99, mode="push") > 2 * recorded(names.EXPOSED_USUAL, mode="push"),
-            'job_mode:kv_transfer_exposed_seconds:p99_rate5m{mode="push"} > '
-            '(2 * job_mode:kv_transfer_exposed_seconds:p99_usual1d{mode="push"})',
+            recorded(names.EXPOSED_P90, mode="push") > 2 * recorded(names.EXPOSED_USUAL, mode="push"),
+            'job_mode:kv_transfer_exposed_seconds:p90_rate5m{mode="push"} > '
+            '(2 * job_mode:kv_transfer_exposed_seconds:p90_usual1d{mode="push"})',
         ),
         (1 - RULE.now(m.ENGINE_UP), "1 - kv_transfer_engine_up"),
         (RULE.now(m.ENGINE_UP).is_(0), "kv_transfer_engine_up == 0"),

@@ -323,6 +323,10 @@ class TestNow:
         of_p = Metered(reading(f.registers() + f.stepping(7), 7000), local={P_ENGINE})
         assert of_p.value("kv_transfer_stuck", code=found.code) == 0
 
+    def test_the_lease_is_p_s_and_as_it_was_set(self):
+        origins = tuple(msgspec.structs.replace(o, lease_s=12.5) for o in ORIGINS)
+        assert Metered(reading([], 10, origins)).values("kv_transfer_lease_seconds") == {(P_ENGINE,): 12.5}
+
     def test_recording_off_and_seams_off(self):
         said = [
             (D_WORKER, ev.RecordingSwitched(ms(1), False)),

@@ -6,9 +6,12 @@ import shutil
 import subprocess
 
 import msgspec
+import prometheus_client.openmetrics.exposition
 import pytest
 from prometheus_client import parser as text
+from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.samples import Sample
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.clocks import ClockOffset
@@ -19,6 +22,8 @@ from pushscope.telemetry.metrics.figures import MAX_PEERS, EngineFigures, Seen
 from pushscope.telemetry.metrics.meter import Meter, Trace, Traces
 from pushscope.telemetry.metrics.page import Own, gathered, rendered
 from pushscope.telemetry.metrics.reference import PAGE, page
+from pushscope.telemetry.metrics.text import openmetrics as openmetrics_page
+from pushscope.telemetry.metrics.text import plain
 from pushscope.telemetry.source import Reading
 from pushscope.telemetry.transfer import Rank, Stage, StageTime, Transfer
 from pushscope.telemetry.watch import Watcher
@@ -62,6 +67,28 @@ def test_the_format_is_what_was_asked_for():
     body, content_type = rendered(metrics, "*/*")
     assert content_type.startswith("text/plain; version=0.0.4")
     assert b"trace_id" not in body
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (plain, prometheus_client.exposition.generate_latest),
+        (openmetrics_page, prometheus_client.openmetrics.exposition.generate_latest),
+    ],
+)
+def test_pages_are_byte_for_byte_what_prometheus_client_writes(ours, theirs):
+    m_ = whole()
+    odd = Metric("odd", 'a "help"\nwith a \\ in it', "gauge", "")
+    odd.samples.append(Sample("odd", {"b": '"', "a": "\\\n\u00e4"}, float("inf")))
+    odd.samples.append(Sample("odd", {}, 1e-7))
+
+    class Registry:
+        def collect(self):
+            return [*gathered(m_.watcher, m_.meter, own=OWN), odd]
+
+    page = ours(Registry().collect())
+    assert page == theirs(Registry())
+    assert len(page.splitlines()) > 500
 
 
 def test_both_formats_tell_the_same():

@@ -7,14 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from pushscope.dashboards import alerts
+from pushscope.dashboards.alerts import ALERTS
 from pushscope.telemetry.diagnosis.catalogue import CATALOGUE, Entry
+from pushscope.telemetry.metrics.catalogue import FAILURES
 
-TEXT = (Path(__file__).parents[2] / "docs" / "runbooks.md").read_text()
+TEXT, _, OF_ALERTS = (
+    (Path(__file__).parents[2] / "docs" / "runbooks.md").read_text().partition("\n## Alerts\n")
+)
 ITEMS = ["Looks like", "Why", "Confirm", "Now", "For good", "Reports"]
 
 
-def sections() -> dict[str, str]:
-    _, *parts = re.split(r"^### ", TEXT, flags=re.MULTILINE)
+OF_AN_ALERT = ["Means", "Look", "Now", "For good", "Threshold"]
+
+
+def sections(text: str = TEXT) -> dict[str, str]:
+    _, *parts = re.split(r"^### ", text, flags=re.MULTILINE)
     return {part.split("\n", 1)[0]: part.split("\n## ")[0] for part in parts}
 
 
@@ -38,9 +46,27 @@ def test_a_section_says_what_the_catalogue_says_and_answers_every_question(code:
 
 
 def test_links_within_lead_to_a_section() -> None:
-    targets = re.findall(r"\]\(#([^)]+)\)", TEXT)
+    targets = re.findall(r"\]\(#([^)]+)\)", TEXT + OF_ALERTS)
     assert targets
-    assert set(targets) <= set(CATALOGUE)
+    assert set(targets) <= {*CATALOGUE, "alerts"}
+
+
+def test_every_alert_has_a_section_that_answers_every_question() -> None:
+    assert list(sections(OF_ALERTS)) == [alert.name for alert in ALERTS]
+    for name, section in sections(OF_ALERTS).items():
+        found = re.findall(r"^\* \*\*(.+?):\*\* (.+)", section, flags=re.MULTILINE)
+        assert [item for item, _ in found] == OF_AN_ALERT, name
+
+
+def test_the_alert_on_failures_leads_on_from_each_type() -> None:
+    section = sections(OF_ALERTS)["KVTransferFailures"]
+    assert {name for name in FAILURES if f"`{name}`" in section} == set(FAILURES)
+
+
+def test_thresholds_that_sections_of_alerts_name_are_those_of_the_code() -> None:
+    named = set(re.findall(r"`([A-Z_]{4,})`", "".join(re.findall(r"\*\*Threshold:.*", OF_ALERTS))))
+    assert named
+    assert all(hasattr(alerts, name) for name in named)
 
 
 def test_no_two_sections_say_the_same_of_how_it_looks() -> None:
