@@ -170,10 +170,10 @@ _NOW: Final = Row(
             unit="short",
             targets=(Target(total(BOARD.now(m.STUCK), "engine", "code", "severity") > 0),),
             columns=(
-                Column("severity", "Severity"),
+                Column("severity", "Severity", width=90),
                 Column("code", "Diagnosis", links=(frame.RUNBOOK_OF_CELL,)),
                 Column("engine", "Engine", links=(frame.ENGINE_OF_ROW,)),
-                Column(0, "How many"),
+                Column(0, "How many", width=100),
             ),
             when_empty="Nothing is stuck",
             good="Empty, or of severity info. Click a diagnosis for its runbook; `pushscope stuck` on the host names "
@@ -296,7 +296,7 @@ _PAIRS: Final = Row(
             draw=Draw.TABLE,
             unit="short",
             width=24,
-            height=9,
+            height=10,
             targets=(
                 Target(total(BOARD.rate(m.PEER_TRANSFERS, result="delivered"), "engine", "peer", "role")),
                 Target(total(BOARD.rate(m.PEER_TRANSFERS, result="failed"), "engine", "peer", "role")),
@@ -304,7 +304,7 @@ _PAIRS: Final = Row(
             ),
             columns=(
                 Column("engine", "Engine", links=(frame.PAIR_OF_ROW, frame.ENGINE_OF_ROW)),
-                Column("role", "Its role"),
+                Column("role", "Its role", width=80),
                 Column("peer", "Peer", links=(frame.PAIR_OF_ROW,)),
                 Column(0, "Delivered", "ops"),
                 Column(1, "Failed", "ops"),
@@ -329,7 +329,8 @@ _TRUST: Final = Row(
             ),
             when_empty="No events lost",
             links=(frame.runbook("telemetry_missing"),),
-            good="Empty: figures miss what lost events told. overwritten: larger rings (`bytes`), or more CPU for the agent.",
+            good="Empty: figures miss what lost events told. overwritten: larger rings (`bytes`), or more CPU for the "
+            "agent.",
         ),
         _lines(
             title="Events read",

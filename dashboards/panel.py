@@ -69,6 +69,8 @@ class Column(msgspec.Struct, frozen=True):
     title: str
     unit: str = ""
     links: tuple[Link, ...] = ()
+    width: int | None = None
+    """In pixels; None: as there is room."""
 
     @property
     def field(self) -> str:
@@ -88,8 +90,8 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     """Grafana's id of a unit."""
     width: int = 12
     """Of 24 columns."""
-    height: int = 8
-    """In units of 30 pixels."""
+    height: int = 9
+    """In units of 30 pixels: room for three rows of a legend."""
     steps: tuple[tuple[float, str], ...] = ()
     """From which value on it has which colour; below the first it is green."""
     minimum: float | None = 0
