@@ -56,9 +56,8 @@ class Prometheus:
             f"--web.listen-address=127.0.0.1:{self._port}",
             *options,
         ]
-        self._client = httpx.Client(
-            base_url=f"http://127.0.0.1:{self._port}/api/v1", trust_env=False, timeout=20
-        )
+        self.url = f"http://127.0.0.1:{self._port}"
+        self._client = httpx.Client(base_url=f"{self.url}/api/v1", trust_env=False, timeout=20)
         self._process: subprocess.Popen[bytes] | None = None
 
     @classmethod

@@ -232,8 +232,8 @@ class Run:
 
 
 @contextmanager
-def watched(model: Path, launcher: Launcher, folder: Path) -> Iterator[Run]:
-    """One run, from engines that start to an agent that is gone."""
+def watched(model: Path, launcher: Launcher, folder: Path, settle_s: float = SETTLE_S) -> Iterator[Run]:
+    """One run, from engines that start to an agent that is gone. ``settle_s``: how long it is healthy."""
     installed()
     rings = {side: folder / f"{side}-rings" for side in ("p", "d")}
     for each in rings.values():
@@ -269,8 +269,8 @@ def watched(model: Path, launcher: Launcher, folder: Path) -> Iterator[Run]:
         push = DirectTarget([urls["P1"]], [urls["D1"]])
         pull = DirectTarget([urls["P2"]], [urls["D2"]], order="p-first")
         traffic = stack.enter_context(Traffic(push, pull))
-        prometheus.until(lambda: _delivered(prometheus) == 4, "each engine has seen transfers")
-        time.sleep(SETTLE_S / 2)
+        prometheus.until(lambda: _delivered(prometheus) == 4, "each engine has seen transfers", 60)
+        time.sleep(settle_s / 2)
         alone = look(prometheus)
 
         of_d.end()
@@ -278,7 +278,7 @@ def watched(model: Path, launcher: Launcher, folder: Path) -> Iterator[Run]:
         prometheus.until(
             lambda: len(prometheus.now("kv_transfer_exposed_seconds_count")) == 2, "both modes joined"
         )
-        time.sleep(SETTLE_S)
+        time.sleep(settle_s)
         healthy = look(prometheus)
 
         with faults(push):

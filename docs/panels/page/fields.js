@@ -8,8 +8,9 @@ import {
 } from '@grafana/data';
 import { firstValueFrom } from 'rxjs';
 
+const { mergeTransformer, organizeFieldsTransformer } = standardTransformers;
 standardTransformersRegistry.setInit(() =>
-  Object.values(standardTransformers).map((each) => ({
+  [mergeTransformer, organizeFieldsTransformer].map((each) => ({
     id: each.id,
     name: each.name,
     transformation: () => Promise.resolve(each),
