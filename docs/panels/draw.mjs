@@ -83,7 +83,7 @@ async function draw(browser, url, name, { pieces }, widthPx, out) {
   } catch {
     wrong.push('expected the board to be drawn within 120 s');
   }
-  const rows = await page.locator('.row').evaluateAll((found) => found.map((row) => row.offsetTop));
+  const rows = await page.locator('.heading').evaluateAll((found) => found.map((row) => row.offsetTop));
   const height = await page.locator('.board').evaluate((found) => found.offsetHeight);
   const edges = cuts(rows, height, pieces);
   for (let place = 0; place < pieces; place += 1) {

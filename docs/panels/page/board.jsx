@@ -56,7 +56,7 @@ function Board({ marks }) {
         const style = place(each.gridPos);
         if (each.type === 'row') {
           return (
-            <div key={each.id} className="row" style={style}>
+            <div key={each.id} className="heading" style={style}>
               <Icon name="angle-down" /> {each.title}
             </div>
           );

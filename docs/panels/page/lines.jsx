@@ -1,12 +1,15 @@
-// Time series: Grafana's own plot and legend.
+// Time series: Grafana's own plot and legend. A line breaks where a series has no value.
+import { applyNullInsertThreshold } from '@grafana/data';
 import { TimeSeries } from '@grafana/ui';
 
 import { Marks } from './marks.jsx';
 
 export function Lines({ panel, frames, exemplars, marks, theme, timeRange, width, height }) {
+  const [refFieldPseudoMin, refFieldPseudoMax] = [timeRange.from.valueOf(), timeRange.to.valueOf()];
+  const broken = frames.map((frame) => applyNullInsertThreshold({ frame, refFieldPseudoMin, refFieldPseudoMax }));
   return (
     <TimeSeries
-      frames={frames}
+      frames={broken}
       width={width}
       height={height}
       timeRange={timeRange}
