@@ -20,7 +20,7 @@ from pushscope.lab.launch import Zygote
 from ..asked import Question, filled, missing, questions, wrong
 from .watched import MADE, Run, watched
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(400)]
 
 QUESTIONS = questions(boards())
 NOT_SHOWN = tomllib.loads((Path(__file__).parent / "not_in_the_run.toml").read_text())
@@ -116,8 +116,8 @@ def test_nothing_failed_that_was_to_go_well(run: Run):
 
 
 def test_failures_and_leases_agree_with_vllms_own(run: Run):
-    for theirs, ours in run.beside_vllm.values():
-        assert theirs == ours > 0
+    for what, (theirs, ours) in run.beside_vllm.items():
+        assert theirs == ours > 0, what
 
 
 def test_exemplars_lead_to_traces_that_were_exported(run: Run):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from pushscope.dashboards.rules import RULES
 from pushscope.lab.deployment import Deployment
 from pushscope.lab.launch import Launcher
 from pushscope.lab.ports import free_ports
+from pushscope.telemetry.metrics import catalogue as m
 
 from ..asked import Question, answer, filled, label_values, questions
 from ..otlp_sink import OtlpSink
@@ -34,6 +35,12 @@ from .watched_engines import Traffic, faults, pushing, specs
 RATE_INTERVAL = "8s"
 SETTLE_S = 10.0
 """Longer than what a rate looks back, so that what was before is out of it."""
+CATCH_UP_S = 30.0
+BESIDE_VLLM = {
+    "failures": ("vllm:nixl_num_failed_transfers_total", m.FAILED.name),
+    "expired leases": ("vllm:nixl_num_kv_expired_reqs_total", f'{m.LEASES.name}{{event="expired"}}'),
+}
+"""vLLM's counter, and ours."""
 MADE = frozenset(
     {
         "KVTransferStuck",
@@ -177,7 +184,6 @@ def watched(model: Path, launcher: Launcher, folder: Path) -> Iterator[Run]:
                 wanted = MADE - {"PushscopeRecordingOff"}
                 prometheus.until(lambda: wanted <= prometheus.firing(), f"{sorted(wanted)} fire", 60)
                 run.faulty = look(prometheus)
-            prometheus.until(lambda: _settled(_beside_vllm(prometheus)), "vLLM counts what we count", 40)
             run.beside_vllm = _beside_vllm(prometheus)
 
             assert pushscope("recording", "off", rings=rings["d"]).returncode == 0
@@ -205,20 +211,17 @@ def _joined(prometheus: Prometheus) -> int:
 
 
 def _beside_vllm(prometheus: Prometheus) -> dict[str, tuple[float, float]]:
-    """vLLM's number and ours."""
-
-    def total(query: str) -> float:
-        return sum(value for series in prometheus.now(f"sum({query})") for value in series.values)
-
-    return {
-        "failures": (total("vllm:nixl_num_failed_transfers_total"), total("kv_transfer_failures_total")),
-        "expired": (
-            total("vllm:nixl_num_kv_expired_reqs_total"),
-            total('kv_transfer_leases_total{event="expired"}'),
-        ),
-    }
+    """vLLM's number and ours, once they agree, or when there was time enough: vLLM's come with the next step."""
+    end = time.monotonic() + CATCH_UP_S
+    while True:
+        numbers = {
+            what: (_total(prometheus, theirs), _total(prometheus, ours))
+            for what, (theirs, ours) in BESIDE_VLLM.items()
+        }
+        if all(theirs == ours for theirs, ours in numbers.values()) or time.monotonic() > end:
+            return numbers
+        time.sleep(1)
 
 
-def _settled(numbers: Mapping[str, tuple[float, float]]) -> bool:
-    """Whether vLLM has caught up: its figures come with the next step."""
-    return all(theirs == ours for theirs, ours in numbers.values())
+def _total(prometheus: Prometheus, query: str) -> float:
+    return sum(value for series in prometheus.now(f"sum({query})") for value in series.values)
