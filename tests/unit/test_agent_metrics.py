@@ -134,7 +134,7 @@ def test_kill_9_and_start_again_counts_on_exactly(agent, folder):
 
 def test_what_rings_have_forgotten_by_then_stays_counted(agent, folder):
     """Rings that hold a few seconds: an agent that began with what they hold would show less than the one before."""
-    pair = SimulatedPair(folder, 60, num_bytes=512 << 10)
+    pair = SimulatedPair(folder, 40, num_bytes=256 << 10)
     it = agent().ready()
     it.wait_until(lambda: "records (kv_consumer" in it.said)  # it comes before anything is forgotten
     with pair, Scraper() as scraper:
