@@ -114,7 +114,7 @@ def test_d_makes_no_step(tmp_path: Path, reproduced):
         assert (d.subject, d.severity) == ("engine-D", Severity.WARNING)
         assert d.costs == ((base_id(D1), 1),)
         reproduced(lookout.named(d.code), "D makes no step while P writes to it")
-        w.pass_time(1)
+        w.settle()
         assert w.engines["D"].finished[D1]
         assert lookout.codes() == [], "it goes on"
 
