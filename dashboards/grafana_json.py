@@ -151,7 +151,7 @@ def _custom(panel: Panel) -> Json:
             return {
                 "drawStyle": "line",
                 "lineWidth": 1,
-                "fillOpacity": 30 if panel.stacked else 5,
+                "fillOpacity": 30 if panel.stacked else 0,
                 "showPoints": "auto",
                 "pointSize": 4,
                 "spanNulls": False,
@@ -275,7 +275,10 @@ def _overrides(panel: Panel) -> list[Json]:
 def _column(panel: Panel, column: Column) -> Json:
     properties: list[Json] = [{"id": "displayName", "value": column.title}]
     if isinstance(column.of, int):
-        properties += [{"id": "unit", "value": column.unit or panel.unit}, {"id": "min", "value": 0}]
+        shown = {"unit": column.unit or panel.unit, "min": 0, "noValue": "–"}
+        properties += [{"id": name, "value": value} for name, value in shown.items()]
+    if column.width is not None:
+        properties.append({"id": "custom.width", "value": column.width})
     if column.links:
         properties.append({"id": "links", "value": [_link(link) for link in column.links]})
     return {"matcher": {"id": "byName", "options": _field(panel, column)}, "properties": properties}

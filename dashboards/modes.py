@@ -88,7 +88,7 @@ def _ends(mode: str) -> Panel:
 
 def _bad(mode: str) -> Panel:
     return _lines(
-        title=f"{mode}: transfers that brought nothing",
+        title=f"{mode}: failed transfers",
         unit="percentunit",
         maximum=1,
         targets=(

@@ -27,7 +27,7 @@ _AT_A_GLANCE: Final = Row(
             "`pushscope stuck` names the requests.",
         ),
         _stat(
-            title="Transfers that brought nothing",
+            title="Failed transfers",
             unit="percentunit",
             decimals=1,
             maximum=1,
@@ -149,10 +149,13 @@ _MOVES: Final = Row(
             title="Failures by cause",
             unit="ops",
             targets=(
-                Target(total(BOARD.rate(m.FAILED), "error_type"), "{{error_type}}"),
-                Target(total(VLLM.rate(vllm.FAILED_TRANSFERS), "job"), "vLLM's failed transfers, {{job}}"),
+                Target(total(BOARD.rate(m.FAILED), "error_type") > 0, "{{error_type}}"),
+                Target(
+                    total(VLLM.rate(vllm.FAILED_TRANSFERS), "job") > 0, "vLLM's failed transfers, {{job}}"
+                ),
             ),
-            good="0. A cause names what vLLM logged; the runbook has a section for most. vLLM's one figure mixes "
+            when_empty="No failures",
+            good="Empty. A cause names what vLLM logged; the runbook has a section for most. vLLM's one figure mixes "
             "transfers, handshakes and notifications, and lacks registrations that were not sent.",
         ),
     ),
@@ -167,10 +170,10 @@ _NOW: Final = Row(
             unit="short",
             targets=(Target(total(BOARD.now(m.STUCK), "engine", "code", "severity") > 0),),
             columns=(
-                Column("severity", "Severity"),
+                Column("severity", "Severity", width=90),
                 Column("code", "Diagnosis", links=(frame.RUNBOOK_OF_CELL,)),
                 Column("engine", "Engine", links=(frame.ENGINE_OF_ROW,)),
-                Column(0, "How many"),
+                Column(0, "How many", width=100),
             ),
             when_empty="Nothing is stuck",
             good="Empty, or of severity info. Click a diagnosis for its runbook; `pushscope stuck` on the host names "
@@ -293,7 +296,7 @@ _PAIRS: Final = Row(
             draw=Draw.TABLE,
             unit="short",
             width=24,
-            height=9,
+            height=10,
             targets=(
                 Target(total(BOARD.rate(m.PEER_TRANSFERS, result="delivered"), "engine", "peer", "role")),
                 Target(total(BOARD.rate(m.PEER_TRANSFERS, result="failed"), "engine", "peer", "role")),
@@ -301,7 +304,7 @@ _PAIRS: Final = Row(
             ),
             columns=(
                 Column("engine", "Engine", links=(frame.PAIR_OF_ROW, frame.ENGINE_OF_ROW)),
-                Column("role", "Its role"),
+                Column("role", "Its role", width=80),
                 Column("peer", "Peer", links=(frame.PAIR_OF_ROW,)),
                 Column(0, "Delivered", "ops"),
                 Column(1, "Failed", "ops"),
@@ -321,9 +324,13 @@ _TRUST: Final = Row(
             title="Events lost",
             unit="ops",
             width=8,
-            targets=(Target(total(BOARD.rate(m.EVENTS_LOST), "engine", "cause"), "{{engine}}, {{cause}}"),),
+            targets=(
+                Target(total(BOARD.rate(m.EVENTS_LOST), "engine", "cause") > 0, "{{engine}}, {{cause}}"),
+            ),
+            when_empty="No events lost",
             links=(frame.runbook("telemetry_missing"),),
-            good="0: figures miss what these told. overwritten: larger rings (`bytes`), or more CPU for the agent.",
+            good="Empty: figures miss what lost events told. overwritten: larger rings (`bytes`), or more CPU for the "
+            "agent.",
         ),
         _lines(
             title="Events read",

@@ -42,7 +42,7 @@ _WELL: Final = Row(
             good="As the router spreads the load; alike for P and D where both are watched.",
         ),
         _stat(
-            title="Failed, at the worst",
+            title="Failed transfers",
             unit="ops",
             reduce="max",
             targets=(
@@ -50,22 +50,22 @@ _WELL: Final = Row(
             ),
             steps=((1e-6, "red"),),
             when_empty="Nothing yet",
-            good="0 in all the time shown. With one pair only: its link, or the engine on the other "
+            good="The worst of the time shown: 0. With one pair only: its link, or the engine on the other "
             "side. See the panels below for what failed.",
         ),
         _stat(
-            title="Handshakes failed, at the worst",
+            title="Failed handshakes",
             unit="ops",
             reduce="max",
             targets=(Target(total(PAIR.rate(m.PEER_HANDSHAKES, result="failed"))),),
             steps=((1e-6, "red"),),
             when_empty="No handshakes yet",
-            good="0 in all the time shown. Otherwise a side channel can't be reached from the other host, or "
+            good="The worst of the time shown: 0. Otherwise a side channel can't be reached from the other host, or "
             "the versions differ (runbooks: handshake_failed, reverse_handshake_failed).",
             links=(frame.runbook("handshake_failed"), frame.runbook("reverse_handshake_failed")),
         ),
         _stat(
-            title="Completions that came, at the worst",
+            title="Completions, n of N",
             unit="percentunit",
             reduce="min",
             decimals=1,
@@ -79,8 +79,8 @@ _WELL: Final = Row(
                 ),
             ),
             when_empty="Told by D only",
-            good="100 %: each D rank heard of each of its P ranks (n of N). Less: some rank never told, and D "
-            "waits for it (runbook: notifications_missing).",
+            good="The worst of the time shown. 100 %: each D rank heard of each of its P ranks. Less: clients left "
+            "before, or some rank never told and they gave up waiting (runbook: notifications_missing).",
             links=(frame.runbook("notifications_missing"),),
         ),
         _stat(
@@ -202,10 +202,12 @@ _MEETING: Final = Row(
             unit="ops",
             targets=(
                 Target(
-                    total(PAIR_ENGINES.rate(m.FAILED), "engine", "error_type"), "{{error_type}}, {{engine}}"
+                    total(PAIR_ENGINES.rate(m.FAILED), "engine", "error_type") > 0,
+                    "{{error_type}}, {{engine}}",
                 ),
             ),
-            good="0. What vLLM logged as NIXL transfer failure, of these engines with any peer.",
+            when_empty="No failures",
+            good="Empty. What vLLM logged as NIXL transfer failure, of these engines with any peer.",
         ),
         _lines(
             title="Writer threads",
@@ -227,10 +229,10 @@ _MEETING: Final = Row(
             unit="short",
             targets=(Target(total(PAIR_ENGINES.now(m.STUCK), "engine", "code", "severity") > 0),),
             columns=(
-                Column("severity", "Severity"),
+                Column("severity", "Severity", width=90),
                 Column("code", "Diagnosis", links=(frame.RUNBOOK_OF_CELL,)),
                 Column("engine", "Engine", links=(frame.ENGINE_OF_ROW,)),
-                Column(0, "How many"),
+                Column(0, "How many", width=100),
             ),
             when_empty="Nothing is stuck",
             good="Empty, or of severity info. Click a diagnosis for its runbook.",
@@ -252,8 +254,8 @@ _TOLD: Final = Row(
             ),
             when_empty="Told by D only",
             links=(frame.runbook("notifications_missing"),),
-            good="Only came. missing: of transfers that ended, pairs of ranks from which nothing came; the client had "
-            "to give up.",
+            good="Only came. missing: of transfers that ended, pairs of ranks from which nothing came: the client left "
+            "before, or had to give up.",
         ),
         _lines(
             title="Notifications",
@@ -362,13 +364,13 @@ _CLOCKS: Final = Row(
             ),
             columns=(
                 Column("engine", "Engine", links=(frame.ENGINE_OF_ROW,)),
-                Column("role", "Role"),
-                Column("mode", "Mode"),
+                Column("role", "Role", width=70),
+                Column("mode", "Mode", width=70),
                 Column("host", "Host"),
                 Column("side_channel", "Side channel"),
                 Column("model", "Model"),
-                Column("tp_size", "TP"),
-                Column("pp_size", "PP"),
+                Column("tp_size", "TP", width=70),
+                Column("pp_size", "PP", width=70),
                 Column("vllm_version", "vLLM"),
                 Column("nixl_version", "NIXL"),
                 Column("pushscope_version", "pushscope"),

@@ -17,6 +17,7 @@ FAMILIES: Final = {sample: family for family in (*m.FAMILIES, *vllm.FAMILIES) fo
 """Every name that a board may query, and the family that it is of."""
 NEEDS_A_PEER: Final = "Told by D's engines, where their agent sees P too (--peer URL)"
 """What a panel says where P or D is not seen."""
+NEEDS_VLLM: Final = "vLLM's own /metrics are not scraped, or not chosen above"
 
 
 class Draw(StrEnum):
@@ -68,6 +69,8 @@ class Column(msgspec.Struct, frozen=True):
     title: str
     unit: str = ""
     links: tuple[Link, ...] = ()
+    width: int | None = None
+    """In pixels; None: as there is room."""
 
     @property
     def field(self) -> str:
@@ -87,8 +90,8 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     """Grafana's id of a unit."""
     width: int = 12
     """Of 24 columns."""
-    height: int = 8
-    """In units of 30 pixels."""
+    height: int = 9
+    """In units of 30 pixels: room for three rows of a legend."""
     steps: tuple[tuple[float, str], ...] = ()
     """From which value on it has which colour; below the first it is green."""
     minimum: float | None = 0
@@ -119,7 +122,9 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def no_value(self) -> str:
         """What it says where there is nothing to draw; empty: what Grafana says."""
-        return self.when_empty or (NEEDS_A_PEER if self.joined else "")
+        if self.when_empty or self.joined:
+            return self.when_empty or NEEDS_A_PEER
+        return NEEDS_VLLM if set(self.families) <= set(vllm.FAMILIES) else ""
 
     @property
     def description(self) -> str:

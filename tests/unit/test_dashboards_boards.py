@@ -114,6 +114,8 @@ def test_what_needs_both_sides_says_so_and_nothing_else_does(board):
         if all(joined):
             assert panel.no_value
             assert NEEDS_A_PEER in panel.description
+        if all(family in vllm.FAMILIES for family in panel.families):
+            assert "not scraped" in panel.no_value
         assert (any(joined)) == ("(--peer URL)" in panel.description), panel.title
 
 
