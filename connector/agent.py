@@ -51,7 +51,8 @@ _NAMES: Final = frozenset(
 _PREFIXES: Final = ("LC_", "OTEL_", "PUSHSCOPE_", "XDG_", "GRPC_")
 
 # Runs with nothing imported but what Python has built in, forks, and lets its child become the agent: that one has no
-# parent then that could end it (vLLM kills the children of its processes) or wait for it.
+# parent then that could end it (vLLM kills the children of its processes) or wait for it. Where Linux groups processes
+# by session (sched(7), autogroup), a process' own priority counts in its session only: the group's is lowered too.
 _STARTER: Final = """\
 import os, sys
 log, *command = sys.argv[1:]
@@ -67,7 +68,13 @@ try:
     os.sched_setaffinity(0, range(os.sysconf("SC_NPROCESSORS_CONF")))
 except OSError as e:
     print("pushscope agent: keeps the CPUs of the engine:", e, file=sys.stderr)
-os.nice(5)
+os.nice(10)
+try:
+    with open("/proc/sys/kernel/sched_autogroup_enabled") as enabled, open("/proc/self/autogroup", "w") as group:
+        if enabled.read().strip() == "1":  # else it is still in the engine's
+            group.write("10")
+except OSError:
+    pass
 os.execv(command[0], command)
 """
 

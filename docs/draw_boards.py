@@ -31,8 +31,8 @@ from tests.vllm.watched import variables, watched
 ROOT: Final = Path(__file__).parents[1]
 PANELS: Final = ROOT / "docs" / "panels"
 RUN: Final = ROOT / ".lab" / "boards"
-SETTLE_S: Final = 60.0
-"""How long the engines are healthy, so that lines have some length."""
+HEALTHY_S: Final = 60.0
+"""So that lines have some length."""
 WIDTH_PX: Final = 1400
 PIECE_UNITS: Final = 60
 """A taller board is cut into pieces of about this height, in units of Grafana's grid."""
@@ -44,7 +44,7 @@ def make_run(folder: Path) -> None:
     """Into an empty folder: Prometheus' data, and which time of it is worth a look."""
     model = folder / "model"
     make_model(model)
-    with Zygote() as zygote, watched(model, zygote, folder, settle_s=SETTLE_S) as run:
+    with Zygote() as zygote, watched(model, zygote, folder, HEALTHY_S) as run:
         began = _moment(run.prometheus, f"min(min_over_time(timestamp(up){LOOK_BACK}))")
         stuck = _moment(run.prometheus, f"max(max_over_time(timestamp({STUCK}){LOOK_BACK}))")
     (folder / "shown.json").write_text(json.dumps({"fromS": math.floor(began), "toS": math.floor(stuck)}))

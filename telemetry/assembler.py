@@ -33,8 +33,13 @@ CONFIRM_NS: Final = 15_000_000_000
 """After recording was switched on again an engine says within this long what is still open."""
 SILENT_NS: Final = 60_000_000_000
 """What an engine has not said again for so long it has not open any more, though nobody saw it end."""
-_OF_A_READ: Final = (ev.RequestArrived, ev.ReadStaged, ev.ReadHandedOff)
-_BEGINNINGS: Final = (ev.RequestArrived, ev.RegistrationStaged, ev.ReadStaged, ev.BlocksStaged)
+_OF_A_READ: Final = frozenset({ev.RequestArrived, ev.ReadStaged, ev.ReadHandedOff})
+_OUT_OF_THE_ORDINARY: Final = frozenset(
+    {kind for kind in ev.KINDS if not issubclass(kind, ev.RequestEvent)}
+    | {ev.TraceContext, ev.RegistrationDrained}
+)
+"""What is not of a request, or not of the engine that says it."""
+_BEGINNINGS: Final = frozenset({ev.RequestArrived, ev.RegistrationStaged, ev.ReadStaged, ev.BlocksStaged})
 
 
 class Assembler:
@@ -128,21 +133,30 @@ class Assembler:
         """An engine records again. What it does not soon say to be open ended while nobody looked."""
         self._gaps[engine] = (t, self._now_ns)
 
-    def feed(self, origin: ev.Origin, event: ev.Event) -> bool:
-        """Fold one event in, whatever its order. False if it was no news: said again, or too late to matter."""
+    def feed(self, origin: ev.Origin, event: ev.RequestEvent | ev.WriterException) -> bool:
+        """Fold one event in, whatever its order. False if it was no news: said again, or too late to matter.
+
+        Others are passed over.
+        """
+        kind = type(event)
         engine = own = origin.engine_id
         rank = (origin.pp_rank, origin.tp_rank)
-        if not isinstance(event, ev.RequestEvent):
+        if kind in _OUT_OF_THE_ORDINARY:
             if isinstance(event, ev.WriterException):
                 self._failed_on((engine, event.request_id), rank, event)
-            return True
-        if isinstance(event, ev.TraceContext) and origin.connector_role == "worker" and not event.peer_engine:
-            return True  # an older release did not say whose request this is
-        if heard_of_d(event):
-            # P says that it heard of D's request: a fact of D's half, seen from P's rank.
-            engine = event.peer_engine
+            if not isinstance(event, ev.RequestEvent):
+                return True
+            if (
+                isinstance(event, ev.TraceContext)
+                and origin.connector_role == "worker"
+                and not event.peer_engine
+            ):
+                return True  # an older release did not say whose request this is
+            if heard_of_d(event):
+                # P says that it heard of D's request: a fact of D's half, seen from P's rank.
+                engine = event.peer_engine
         identity = (engine, event.request_id)
-        group = self._group_of.get(identity) or self._begin(identity, event)
+        group = self._group_of.get(identity) or self._begin(identity, event.t, kind)
         if group is None:
             return False
         half = group.halves[identity]
@@ -153,15 +167,12 @@ class Assembler:
             return False
         if engine is not own or origin.kv_role == "kv_consumer":
             half.decodes = True
-        group.last_t = max(group.last_t, event.t)
+        if event.t > group.last_t:
+            group.last_t = event.t
         group.transfers = None
         if isinstance(event, ev.Matched):
-            peer = (event.peer_engine, event.peer_request_id)
-            self._join(group, event.peer_request_id)
-            group.pairs.setdefault(identity, set()).add(peer)
-            if peer not in group.halves and (tomb := self._tombs.of(peer)):
-                group.reopened = {**group.reopened, peer: tomb.kept}
-        elif isinstance(event, _OF_A_READ):
+            self._pair_push(group, identity, (event.peer_engine, event.peer_request_id))
+        elif kind in _OF_A_READ:
             self._pair_read(group, half)
         return True
 
@@ -176,12 +187,12 @@ class Assembler:
         if len(self._unplaced) > MAX_RECENT:
             del self._unplaced[next(iter(self._unplaced))]
 
-    def _begin(self, identity: Identity, event: ev.RequestEvent) -> Group | None:
+    def _begin(self, identity: Identity, t: int, kind: type[ev.Event]) -> Group | None:
         """The group of a half that is not followed yet, with that half; None if it comes too late to matter."""
-        base = base_id(event.request_id)
+        base = base_id(identity[1])
         tomb = self._tombs.of(identity)
         if tomb is not None:
-            if not isinstance(event, _BEGINNINGS) or event.t <= tomb.last_t:
+            if kind not in _BEGINNINGS or t <= tomb.last_t:
                 # Said again as long as the engine holds on to it: so must we.
                 self._tombs.speak_of(identity, self._now_ns)
                 self._base_tombs.speak_of(base, self._now_ns)
@@ -200,6 +211,13 @@ class Assembler:
         for rank, raised in self._unplaced.pop(identity, ()):
             self._failed_on(identity, rank, raised)
         return group
+
+    def _pair_push(self, group: Group, p: Identity, d: Identity) -> None:
+        """Push: a P rank says whose registration its blocks met."""
+        self._join(group, d[1])
+        group.pairs.setdefault(p, set()).add(d)
+        if d not in group.halves and (tomb := self._tombs.of(d)):
+            group.reopened = {**group.reopened, d: tomb.kept}
 
     def _pair_read(self, group: Group, half: Half) -> None:
         """Pull: D says by itself which of P's requests it reads, or that it need not read."""
@@ -305,6 +323,10 @@ class Assembler:
         if self._gaps:
             for group in [g for g in self._groups.values() if self._fell_into_a_gap(g, now_ns)]:
                 self._close(group, unseen=True)
+        # Late events of a closed transfer come within its lease; keep twice that much, bounded.
+        horizon_ns = now_ns - int(2 * self._lease_s * 1e9)
+        self._tombs.forget_before(horizon_ns)
+        self._base_tombs.forget_before(horizon_ns)
 
     def close_all(self) -> None:
         """Close whatever is left, as at the end of a recording that is only counted."""
@@ -388,10 +410,6 @@ class Assembler:
         for base, halves in of_base.items():
             before = before_the_next(halves, group.made_of, group.attempts, group.before.get(base, Before()))
             self._base_tombs.put(base, group.last_t, before, self._now_ns)
-        # Late events of a closed transfer come within its lease; keep twice that much, bounded.
-        horizon_ns = self._now_ns - int(2 * self._lease_s * 1e9)
-        self._tombs.forget_before(horizon_ns)
-        self._base_tombs.forget_before(horizon_ns)
 
     def _evict(self) -> None:
         """Make room: ended ones first, then one-sided ones, then the oldest."""

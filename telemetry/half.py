@@ -159,7 +159,8 @@ class Half:
         t = event.t
         if not self.first_t or t < self.first_t:
             self.first_t = t
-        self.last_t = max(self.last_t, t)
+        if t > self.last_t:
+            self.last_t = t
         if not self.decodes and (
             kind in _DECODE_KINDS or (isinstance(event, ev.RequestArrived) and event.leg == "decode")
         ):
@@ -167,7 +168,10 @@ class Half:
         return True
 
     def has(self, *kinds: type[ev.Event]) -> bool:
-        return any(kind in kinds for kind, _, _ in self.events)
+        for kind, _, _ in self.events:  # noqa: SIM110 - asked very often, and any() takes twice as long
+            if kind in kinds:
+                return True
+        return False
 
     def by_kind(self) -> Facts:
         """The events, for looking up: by kind, each with the rank that recorded it."""
@@ -209,7 +213,7 @@ class Facts:
         return max((e for _, e in found), key=_time)
 
     def has(self, *kinds: type[ev.Event]) -> bool:
-        return any(kind in self._found for kind in kinds)
+        return not self._found.keys().isdisjoint(kinds)
 
     def kinds(self) -> Set[type[ev.Event]]:
         """The kinds that were seen."""

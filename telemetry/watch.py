@@ -20,7 +20,7 @@ from pushscope.telemetry.group import Group
 from pushscope.telemetry.hosts import Decoded, Hosts
 from pushscope.telemetry.snapshot import Engine, EngineProcess, Snapshot, Totals
 from pushscope.telemetry.source import FORGET_DEAD_NS, Reading, RingState, Source
-from pushscope.telemetry.story import Stories
+from pushscope.telemetry.story import KEPT, Stories
 from pushscope.telemetry.transfer import Outcome, Transfer
 from pushscope.telemetry.usual import UsualTimes
 
@@ -189,12 +189,15 @@ class Watcher:
     def _understood(self, origin: ev.Origin, process: _Process, event: ev.Event) -> bool:
         """Fold an event in; whether it was news."""
         news = True
-        self.stories.feed(origin, event)
+        if type(event) in KEPT:
+            self.stories.feed(origin, event)
         process.events += 1
-        if process.last_t is None or event.t > process.last_t:
-            process.last_t = event.t
-            self._newest_t = max(self._newest_t, event.t)
-            self.assembler.heard(origin.engine_id, event.t)
+        t = event.t
+        if process.last_t is None or t > process.last_t:
+            process.last_t = t
+            if t > self._newest_t:
+                self._newest_t = t
+            self.assembler.heard(origin.engine_id, t)
         if isinstance(event, ev.RequestEvent):
             news = self.assembler.feed(origin, event)
             if isinstance(event, ev.TransferDone):

@@ -21,7 +21,7 @@ import yaml
 from pushscope.lab.ports import free_ports
 
 START_S = 30.0
-SCRAPE_S = 1
+SCRAPE_S = 2
 
 
 def installed() -> str:
@@ -64,12 +64,12 @@ class Prometheus:
     def scraping(
         cls, folder: Path, targets: Mapping[str, Sequence[str]], rules: Mapping[str, str]
     ) -> Prometheus:
-        """One that scrapes every second and keeps exemplars. ``targets`` by job; ``rules``: files by name."""
+        """One that scrapes every other second and keeps exemplars. ``targets`` by job; ``rules``: files by name."""
         folder.mkdir(parents=True)
         for name, text in rules.items():
             (folder / name).write_text(text)
         configuration = {
-            "global": {"scrape_interval": f"{SCRAPE_S}s", "evaluation_interval": f"{SCRAPE_S}s"},
+            "global": {"scrape_interval": f"{SCRAPE_S}s", "evaluation_interval": "1s"},
             "rule_files": [str(folder / name) for name in rules],
             "scrape_configs": [
                 {"job_name": job, "static_configs": [{"targets": list(its)}]} for job, its in targets.items()

@@ -168,6 +168,7 @@ class Agent:
         try:
             while not (self._step() or stop.wait(POLL_S)):
                 pass
+            self._follower.poll()  # what was said since
         finally:
             self._end()
 

@@ -85,7 +85,9 @@ class Place:
         number = ring.forgotten + ring.torn + self._lost_before + self.read
         if number > self.mark.number:
             self.behind = False
-            self._lost, self._torn = self._lost_before, ring.torn
+            # Damage was met before, unless nothing that was counted is left in the ring.
+            met_before = ring.forgotten < self.mark.number
+            self._lost, self._torn = self._lost_before, ring.torn if met_before else 0
         else:
             self.known += 1
         return self.behind

@@ -84,6 +84,9 @@ def test_it_is_nobodys_child_on_every_cpu_with_little_of_the_environment(engine,
     assert os.getsid(note.pid) not in (os.getsid(engine.pid), engine.pid)
     assert len(os.sched_getaffinity(note.pid)) > 1
     assert os.getpriority(os.PRIO_PROCESS, note.pid) > os.getpriority(os.PRIO_PROCESS, engine.pid)
+    grouped = Path("/proc/sys/kernel/sched_autogroup_enabled")
+    if grouped.exists() and grouped.read_text().strip() == "1":
+        assert Path(f"/proc/{note.pid}/autogroup").read_text().endswith("nice 10\n")
     environ = environment_of(note.pid)
     assert environ["OTEL_SERVICE_NAME"] == "mine"
     assert not [name for name in environ if name.startswith(("CUDA", "VLLM", "UCX"))]

@@ -225,6 +225,20 @@ def test_damage_that_was_counted_is_not_counted_again():
     assert again.value("kv_transfer_connector_calls_total", engine=P_ENGINE) == 2
 
 
+def test_damage_in_a_ring_of_which_nothing_was_counted_is_new():
+    def of_late(r: Reading) -> Reading:
+        late = {"forgotten": 10, "torn": 1}
+        rings = tuple(
+            msgspec.structs.replace(ring, **late) if ring.origin is P_WORKER else ring for ring in r.rings
+        )
+        return msgspec.structs.replace(r, rings=rings)
+
+    state = load(save(run([reading([(P_WORKER, ev.Loop(ms(1), 1, 1))], 1)]).state()))
+    again = run([of_late(reading([(P_WORKER, ev.Loop(ms(2), 1, 1))], 3))], state)
+    assert again.value("pushscope_events_lost_total", engine=P_ENGINE, cause="overwritten") == 10 - 1
+    assert again.value("pushscope_events_lost_total", engine=P_ENGINE, cause="damaged") == 1
+
+
 def test_a_ring_that_is_gone_is_forgotten_and_an_unreadable_folder_forgets_nothing():
     state = load(save(in_one_run().state()))
     assert set(state.marks) == {origin.instance for origin in ORIGINS}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,8 +46,8 @@ LAYOUTS = {
 def runs(request, tmp_path_factory) -> tuple[dict[str, Any], dict[str, Any], list[ev.Event]]:
     mode, p, d, names = LAYOUTS[request.param]
 
-    def run(kind: str) -> tuple[dict[str, Any], list[ev.Event]]:
-        folder = tmp_path_factory.mktemp("apart") / "rings"
+    def run(kind: str, where: Path) -> tuple[dict[str, Any], list[ev.Event]]:
+        folder = where / "rings"
         with Apart(kind, folder, mode, p, d) as apart:
             for number, name in enumerate(names):
                 apart.play(number, SCENARIOS[name])
@@ -56,8 +57,9 @@ def runs(request, tmp_path_factory) -> tuple[dict[str, Any], dict[str, Any], lis
                     events = [ev.decode(payload) for _, payload in source.poll().events]
             return apart.written(), events
 
+    folders = [tmp_path_factory.mktemp("apart") for _ in range(2)]  # not thread-safe
     with ThreadPoolExecutor(2) as both:
-        plain, ours = both.map(run, ("plain", "pushscope"))
+        plain, ours = both.map(run, ("plain", "pushscope"), folders)
     assert not plain[1]
     return plain[0], ours[0], ours[1]
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from pushscope.telemetry.diagnosis.model import Severity
+from pushscope.telemetry.ids import base_id
 from tests.vllm.fake.layout import Layout
 from tests.vllm.fake.lookout import watched
 from tests.vllm.fake.scenarios import D1, D2, P1, P2, SCENARIOS, failing, registration_first
@@ -91,6 +92,31 @@ def test_a_message_that_the_writer_fails_on_takes_the_batch_with_it(tmp_path: Pa
         assert "It dropped 1 notification of the same batch." in found.sentence
         assert "it costs 2 requests" in found.sentence, "the one that it was about, and the one behind it"
         assert "cmpl-b-0-66666666" not in d.finished
+
+
+# -- of no row ----------------------------------------------------------------------------------------
+
+
+def test_d_makes_no_step(tmp_path: Path, reproduced):
+    with watched(tmp_path) as (w, lookout):
+        w.decode(D1, 100, of=P1)
+        w.pass_time(2)
+        w.prefill(P1, 100)
+        assert lookout.codes() == [], "D steps"
+        lookout.begins()
+        for _ in range(20):
+            w.clock.advance(0.25)
+            w.engines["P"].step()
+            for worker in w.workers:  # the writer threads go on
+                worker.writer_turn()
+            lookout.look()
+        d = lookout.only("engine_silent")
+        assert (d.subject, d.severity) == ("engine-D", Severity.WARNING)
+        assert d.costs == ((base_id(D1), 1),)
+        reproduced(lookout.named(d.code), "D makes no step while P writes to it")
+        w.settle()
+        assert w.engines["D"].finished[D1]
+        assert lookout.codes() == [], "it goes on"
 
 
 # -- A16 ----------------------------------------------------------------------------------------------
