@@ -84,12 +84,25 @@ def _panel(panel: Panel) -> Json:
 
 def _more(panel: Panel) -> Json:
     """Keys that only some kinds of panels have."""
-    match panel.draw:
-        case Draw.TABLE:
-            return {"transformations": _transformations(panel)}
-        case Draw.GRID:
-            return {"maxDataPoints": 120}  # a cell each: more are too small to see
-    return {}
+    if panel.draw is Draw.TABLE:
+        return {"transformations": _transformations(panel)}
+    found: Json = {"transformations": [_SHORT_IDS]} if _names_engines(panel) else {}
+    if panel.draw is Draw.GRID:
+        found["maxDataPoints"] = 120  # a cell each: more are too small to see
+    return found
+
+
+def _names_engines(panel: Panel) -> bool:
+    return any(
+        f"{{{{{label}}}}}" in target.legend for target in panel.targets for label in ("engine", "peer")
+    )
+
+
+_SHORT_IDS: Final[Json] = {
+    "id": "renameByRegex",
+    "options": {"regex": r"/(?<=\b[0-9a-f]{8})(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g", "renamePattern": ""},
+}
+"""vLLM makes engine ids up as UUIDs; a legend has room for 8 digits. Labels, and links made of them, keep all."""
 
 
 def _target(panel: Panel, target: Target, place: int) -> Json:

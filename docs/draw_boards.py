@@ -1,7 +1,7 @@
 """Draws the boards of the docs, of a real run, with Grafana's own panel code: ``make pictures``.
 
 ``python docs/draw_boards.py``: Real engines push and pull, under load and with faults, and a real Prometheus watches
-(``tests/vllm/watched.py``). What it has is kept in ``.lab/boards``; with ``--again`` that is drawn anew, without engines.
+(``tests/vllm/watched.py``). What it has is kept in ``.lab/boards``; ``--again`` draws that anew, without engines.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.pictures import IMAGES, RECORD, looks
+from tests.prometheus import Prometheus
+from tests.vllm.watched import variables, watched
+
 from pushscope.dashboards.boards import boards
 from pushscope.dashboards.grafana_json import dashboard
 from pushscope.dashboards.panel import Board
 from pushscope.lab.launch import Zygote
 from pushscope.lab.model import make_model
-from tests.pictures import IMAGES, RECORD, looks
-from tests.prometheus import Prometheus
-from tests.vllm.watched import variables, watched
 
 ROOT: Final = Path(__file__).parents[1]
 PANELS: Final = ROOT / "docs" / "panels"
@@ -68,7 +69,11 @@ def draw(run: Path) -> None:
             "widthPx": WIDTH_PX,
             **shown,
             "boards": {
-                board.uid: {"board": dashboard(board), "variables": chosen[board.uid], "pieces": pieces(board)}
+                board.uid: {
+                    "board": dashboard(board),
+                    "variables": chosen[board.uid],
+                    "pieces": pieces(board),
+                }
                 for board in boards()
             },
         }
@@ -111,7 +116,9 @@ def main() -> None:
     if again and not (RUN / "shown.json").exists():
         sys.exit(f"expected a run in {RUN}, found none: leave --again out to make one")
     if shutil.which("node") is None or shutil.which("prometheus") is None:
-        sys.exit("expected node and prometheus on the PATH: Debian's packages nodejs, npm and prometheus have them")
+        sys.exit(
+            "expected node and prometheus on the PATH: Debian's packages nodejs, npm and prometheus have them"
+        )
     if not (PANELS / "node_modules").exists():
         subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=PANELS, check=True)
     if not again:

@@ -8,9 +8,9 @@ import {
 } from '@grafana/data';
 import { firstValueFrom } from 'rxjs';
 
-const { mergeTransformer, organizeFieldsTransformer } = standardTransformers;
+const { mergeTransformer, organizeFieldsTransformer, renameByRegexTransformer } = standardTransformers;
 standardTransformersRegistry.setInit(() =>
-  [mergeTransformer, organizeFieldsTransformer].map((each) => ({
+  [mergeTransformer, organizeFieldsTransformer, renameByRegexTransformer].map((each) => ({
     id: each.id,
     name: each.name,
     transformation: () => Promise.resolve(each),
