@@ -59,8 +59,9 @@ soak: $(READY) ## No false alarm: 5,000 transfers on real engines, a million on 
 snapshots: $(READY) ## Draw the pictures anew that the screens are tested against
 	$(BIN)/python -m pytest tests/unit -k tui --snapshot-update
 
-pictures: $(READY) ## Draw the pictures of the README from a real run
+pictures: $(READY) ## Draw the pictures of the docs from real runs (needs node, npm, prometheus and chromium for the boards)
 	$(BIN)/python docs/make_pictures.py
+	$(BIN)/python docs/draw_boards.py
 
 versions: $(READY) ## Read every vLLM release and run those that install here (40 minutes, 10 GB in a cache folder)
 	$(BIN)/python -m versions

@@ -15,6 +15,7 @@ import { chromium } from 'playwright-core';
 
 const HERE = import.meta.dirname;
 const KINDS = { '.css': 'text/css', '.html': 'text/html', '.js': 'text/javascript', '.svg': 'image/svg+xml' };
+const SETTLE_MS = 500;
 const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
 
 /** The page and all that it needs, below a folder. */
@@ -85,10 +86,12 @@ async function draw(browser, url, name, { pieces }, widthPx, out) {
   }
   const rows = await page.locator('.heading').evaluateAll((found) => found.map((row) => row.offsetTop));
   const height = await page.locator('.board').evaluate((found) => found.offsetHeight);
+  await page.setViewportSize({ width: widthPx, height });
+  await page.waitForTimeout(SETTLE_MS);
   const edges = cuts(rows, height, pieces);
   for (let place = 0; place < pieces; place += 1) {
     const clip = { x: 0, y: edges[place], width: widthPx, height: edges[place + 1] - edges[place] };
-    await page.screenshot({ path: path.join(out, `${name}-${place + 1}.png`), clip, fullPage: true });
+    await page.screenshot({ path: path.join(out, `${name}-${place + 1}.png`), clip });
   }
   await page.close();
   return wrong.map((text) => `${name}: ${text}`);

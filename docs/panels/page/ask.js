@@ -26,8 +26,9 @@ export async function exemplarsOf(target, { variables, fromS, toS }) {
 }
 
 /** When a mark begins: the first moment of each stretch in which its query has an answer. */
-export async function beginningsOf(annotation, { variables, fromS, toS, stepS }) {
-  const series = await overTime(annotation, { variables, fromS, toS, stepS });
+export async function beginningsOf(annotation, shown) {
+  const stepS = Number.parseInt(annotation.step, 10);
+  const series = await overTime(annotation, { ...shown, stepS });
   return series.flatMap(({ values }) =>
     values.filter(([t], place) => place === 0 || t - values[place - 1][0] > stepS).map(([t]) => t * 1000),
   );
@@ -69,11 +70,17 @@ function asLine({ refId, legendFormat }, { metric, values }, stepS) {
         name: 'Value',
         type: FieldType.number,
         labels: metric,
-        values: values.map(([, value]) => Number(value)),
+        values: values.map(([, value]) => number(value)),
         config: name ? { displayNameFromDS: name } : {},
       },
     ],
   });
+}
+
+/** Nothing where there is no number, so that a line breaks there. */
+function number(text) {
+  const found = Number(text);
+  return Number.isFinite(found) ? found : null;
 }
 
 /** Without a legend of its own, Grafana names a series by its labels. */

@@ -83,10 +83,11 @@ const marks = await Promise.all(
   board.annotations.list
     .filter(({ expr }) => expr)
     .map(async (each) => {
-      const times = await beginningsOf(each, { ...shown, stepS: 1 });
+      const times = await beginningsOf(each, shown);
       return times.map((t) => [t, each.iconColor]);
     }),
 );
+await Promise.all([400, 500].map((weight) => document.fonts.load(`${weight} 14px Inter`))); // before any text is measured
 createRoot(document.getElementById('board')).render(
   <ThemeContext.Provider value={theme}>
     <GlobalStyles isExtensionSidebarOpen={false} hackNoBackdropBlur={false} />

@@ -25,7 +25,7 @@ export function Heat({ panel, frames, exemplars, marks, theme, timeRange, width,
   );
   return (
     <Cells
-      ticks={shown.map(([at, bound]) => [at, formattedValueToString(format(bound, 2))])}
+      ticks={shown.map(([at, bound]) => [at, formattedValueToString(format(bound))])}
       rows={bounds.length}
       cells={cells
         .filter(({ value }) => value > panel.options.filterValues.le)

@@ -1,6 +1,7 @@
 // Transformations and field config of a panel, both applied by Grafana's own code.
 import {
   applyFieldOverrides,
+  cacheFieldDisplayNames,
   FieldConfigOptionsRegistry,
   standardTransformers,
   standardTransformersRegistry,
@@ -25,7 +26,7 @@ export function transformed(panel, frames) {
 
 /** The frames with units, thresholds, mappings, names and overrides of the panel. */
 export function configured(panel, frames, theme, replaceVariables) {
-  return applyFieldOverrides({
+  const found = applyFieldOverrides({
     data: frames,
     fieldConfig: panel.fieldConfig,
     fieldConfigRegistry: registryOf(panel.fieldConfig),
@@ -33,6 +34,8 @@ export function configured(panel, frames, theme, replaceVariables) {
     theme,
     timeZone: 'utc',
   });
+  cacheFieldDisplayNames(found);
+  return found;
 }
 
 /** A Grafana server registers the properties that a panel's plugin knows; here they are those that the panel sets. */
