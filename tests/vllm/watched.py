@@ -30,12 +30,12 @@ from ..otlp_sink import OtlpSink
 from ..prometheus import Prometheus, Series, installed
 from ..unit.agent_process import AgentProcess
 from .test_push import pushscope
-from .watched_engines import Traffic, faults, pushing, specs
+from .watched_engines import TOO_FAST, Traffic, faults, pushing, specs, too_fast
 
 RATE_INTERVAL = "8s"
 SETTLE_S = 10.0
 """Longer than what a rate looks back, so that what was before is out of it."""
-CATCH_UP_S = 30.0
+CATCH_UP_S, FIRES_S = 30.0, 45.0
 BESIDE_VLLM = {
     "failures": ("vllm:nixl_num_failed_transfers_total", m.FAILED.name),
     "expired leases": ("vllm:nixl_num_kv_expired_reqs_total", f'{m.LEASES.name}{{event="expired"}}'),
@@ -48,6 +48,7 @@ MADE = frozenset(
         "KVTransferFailures",
         "KVTransferHandshakesFailing",
         "KVTransferOldestWaiting",
+        "PushscopeEventsLost",
         "PushscopeRecordingOff",
     }
 )
@@ -180,10 +181,13 @@ def watched(model: Path, launcher: Launcher, folder: Path, healthy_s: float = SE
             time.sleep(healthy_s)
             run.healthy = look(prometheus)
 
-            with faults(pushing(deployment)):
-                wanted = MADE - {"PushscopeRecordingOff"}
-                prometheus.until(lambda: wanted <= prometheus.firing(), f"{sorted(wanted)} fire", 60)
+            with faults(pushing(deployment)), too_fast(rings["p"]) as burst:
+                lost = f'{m.EVENTS_LOST.name}{{engine="{TOO_FAST}"}}'
+                prometheus.until(lambda: prometheus.now(lost), "a new engine is seen")
+                burst()
+                fired = _fired(prometheus, MADE - {"PushscopeRecordingOff"})
                 run.faulty = look(prometheus)
+                run.faulty.firing |= fired
             run.beside_vllm = _beside_vllm(prometheus)
 
             assert pushscope("recording", "off", rings=rings["d"]).returncode == 0
@@ -198,6 +202,16 @@ def watched(model: Path, launcher: Launcher, folder: Path, healthy_s: float = SE
             run.traces = {span.trace_id for span in sink.spans}
             run.errors = traffic.errors
         yield run
+
+
+def _fired(prometheus: Prometheus, wanted: Set[str]) -> set[str]:
+    """What fires until all that is wanted has, or when there was time enough."""
+    fired: set[str] = set()
+    end = time.monotonic() + FIRES_S
+    while not wanted <= fired and time.monotonic() < end:
+        time.sleep(0.5)
+        fired |= prometheus.firing()
+    return fired
 
 
 def _delivered(prometheus: Prometheus) -> int:

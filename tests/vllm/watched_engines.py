@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 import httpx
+from bench.rings import P_WORKER
+from msgspec.structs import replace as replace_struct
 
 from pushscope.lab.completion import RequestError, complete
 from pushscope.lab.deployment import Deployment
@@ -19,8 +22,11 @@ from pushscope.lab.load import LoadPlan, LoadRequest, run_load
 from pushscope.lab.ports import free_ports
 from pushscope.lab.prompts import make_prompt
 from pushscope.lab.spec import EngineSpec
+from pushscope.telemetry.events import Loop, encode
+from pushscope.telemetry.ring import SLOT_BYTES, RingWriter
 
 LEASE_S = 6.0
+TOO_FAST, RING_BYTES = "too-fast", 256 << 10
 PLAN = LoadPlan(num_requests=4, concurrency=2, prompt_tokens=(60, 600), output_tokens=4, timeout_s=30)
 
 
@@ -123,3 +129,23 @@ async def _faults(push: DirectTarget, over: threading.Event) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextmanager
+def too_fast(rings: Path) -> Iterator[Callable[[], None]]:
+    """An engine of which nothing is real but its ring, a small one; what it gives writes over it ten times at once."""
+    writer = RingWriter(
+        rings, replace_struct(P_WORKER, engine_id=TOO_FAST, instance=TOO_FAST), num_bytes=RING_BYTES
+    )
+    said = encode(Loop(time.monotonic_ns(), 1, 1_000))
+    slots = RING_BYTES // SLOT_BYTES
+
+    def burst() -> None:
+        for _ in range(10 * slots):
+            writer.write(said)
+
+    writer.write(said)
+    try:
+        yield burst
+    finally:
+        writer.close()
