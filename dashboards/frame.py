@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from pushscope.dashboards import names, vllm
 from pushscope.dashboards.panel import Annotation, Link, Variable, VariableKind
-from pushscope.dashboards.promql import Expr, Like, Scope, UnknownNameError, ago, highest
+from pushscope.dashboards.promql import Expr, Like, Scope, UnknownNameError, highest
 from pushscope.telemetry.metrics import catalogue as m
 from pushscope.telemetry.spans.attributes import RECEIVE
 
@@ -155,6 +155,8 @@ def runbook(section: str) -> Link:
 # -- marks --------------------------------------------------------------------------------------------
 
 _UP: Final = ENGINES.now(m.ENGINE_UP)
+_BEFORE: Final = Scope("5m", ENGINES.always, "1m")
+"""Long enough that a scrape or two may have failed."""
 _ALERTS: Final = "|".join(f"{prefix}.+" for prefix in names.ALERT_PREFIXES)
 ANNOTATIONS: Final = (
     Annotation(
@@ -166,9 +168,9 @@ ANNOTATIONS: Final = (
     ),
     Annotation(
         "Engines that came",
-        highest((_UP > 0).unless(ago(_UP, "1m")), "engine"),
+        highest((_UP > 0).unless(_BEFORE.over_gauge("max_over_time", m.ENGINE_UP)), "engine"),
         "{{engine}} came",
-        "An engine that was not there a minute before: a start, or a restart under a new id.",
+        "An engine that was not there before: a start, or a restart under a new id.",
         "blue",
     ),
     Annotation(

@@ -29,6 +29,8 @@ SOURCE: Final[Json] = {"type": "prometheus", "uid": "${datasource}"}
 _ALL: Final = {"selected": True, "text": ["All"], "value": ["$__all"]}
 _REFRESH_ON_LOAD, _REFRESH_ON_TIME_RANGE = 1, 2
 _SORT_BY_NAME = 1
+_NARROW: Final = 8
+"""Up to this width, of 24 columns, a legend has room for a name and two figures."""
 
 
 def dashboard(board: Board) -> Json:
@@ -185,11 +187,12 @@ def _custom(panel: Panel) -> Json:
 
 def _lines(panel: Panel) -> Json:
     several = len(panel.targets) > 1 or "{{" in panel.targets[0].legend
+    figures = ["mean", "max", "lastNotNull"] if panel.width > _NARROW else ["max", "lastNotNull"]
     legend = {
         "displayMode": "table" if several else "list",
         "placement": "bottom",
         "showLegend": True,
-        "calcs": ["mean", "max", "lastNotNull"] if several else [],
+        "calcs": figures if several else [],
     }
     return {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
 

@@ -46,7 +46,7 @@ _AT_A_GLANCE: Final = Row(
             "which stage.",
         ),
         _stat(
-            title="Exposed share of a transfer",
+            title="Exposed share",
             unit="percentunit",
             decimals=0,
             maximum=1,
@@ -64,7 +64,7 @@ _AT_A_GLANCE: Final = Row(
             "`pushscope stuck`.",
         ),
         _stat(
-            title="Engines up, and recording",
+            title="Up and recording",
             unit="short",
             targets=(
                 Target(total(ENGINES.now(m.ENGINE_UP)), "up"),
@@ -107,7 +107,7 @@ _WAITED_FOR: Final = Row(
             "count too, in their own job or mixed). Hidden costs nobody anything.",
         ),
         _lines(
-            title="Exposed share of a transfer, over time",
+            title="Exposed share, over time",
             unit="percentunit",
             maximum=1,
             targets=(Target(exposed_share(), "exposed"),),
@@ -168,10 +168,11 @@ _NOW: Final = Row(
             title="What is stuck",
             draw=Draw.TABLE,
             unit="short",
+            width=14,
             targets=(Target(total(BOARD.now(m.STUCK), "engine", "code", "severity") > 0),),
             columns=(
                 Column("severity", "Severity", width=90),
-                Column("code", "Diagnosis", links=(frame.RUNBOOK_OF_CELL,)),
+                Column("code", "Diagnosis", links=(frame.RUNBOOK_OF_CELL,), width=240),
                 Column("engine", "Engine", links=(frame.ENGINE_OF_ROW,)),
                 Column(0, "How many", width=100),
             ),
@@ -182,6 +183,7 @@ _NOW: Final = Row(
         _lines(
             title="Stuck by diagnosis",
             unit="short",
+            width=10,
             stacked=True,
             targets=(Target(total(BOARD.now(m.STUCK), "code", "severity") > 0, "{{code}} ({{severity}})"),),
             links=(frame.RUNBOOK_OF_CODE,),
@@ -306,9 +308,9 @@ _PAIRS: Final = Row(
                 Column("engine", "Engine", links=(frame.PAIR_OF_ROW, frame.ENGINE_OF_ROW)),
                 Column("role", "Its role", width=80),
                 Column("peer", "Peer", links=(frame.PAIR_OF_ROW,)),
-                Column(0, "Delivered", "ops"),
-                Column(1, "Failed", "ops"),
-                Column(2, "Mean wire", "s"),
+                Column(0, "Delivered", "ops", width=130),
+                Column(1, "Failed", "ops", width=130),
+                Column(2, "Mean wire", "s", width=130),
             ),
             when_empty="No transfers yet",
             good="Nothing failed, and a like wire time on like links. One pair is worse: click it. Wire is told by D "

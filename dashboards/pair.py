@@ -199,6 +199,7 @@ _MEETING: Final = Row(
         ),
         _lines(
             title="Failures by cause",
+            width=12,
             unit="ops",
             targets=(
                 Target(
@@ -211,6 +212,7 @@ _MEETING: Final = Row(
         ),
         _lines(
             title="Writer threads",
+            width=12,
             unit="ops",
             targets=(
                 Target(total(PAIR_ENGINES.rate(m.WRITER_EXCEPTIONS), "engine"), "exceptions, {{engine}}"),
@@ -225,12 +227,13 @@ _MEETING: Final = Row(
         Panel(
             title="Stuck on these engines",
             draw=Draw.TABLE,
-            width=8,
+            width=24,
+            height=7,
             unit="short",
             targets=(Target(total(PAIR_ENGINES.now(m.STUCK), "engine", "code", "severity") > 0),),
             columns=(
                 Column("severity", "Severity", width=90),
-                Column("code", "Diagnosis", links=(frame.RUNBOOK_OF_CELL,)),
+                Column("code", "Diagnosis", links=(frame.RUNBOOK_OF_CELL,), width=240),
                 Column("engine", "Engine", links=(frame.ENGINE_OF_ROW,)),
                 Column(0, "How many", width=100),
             ),
@@ -363,17 +366,17 @@ _CLOCKS: Final = Row(
                 ),
             ),
             columns=(
-                Column("engine", "Engine", links=(frame.ENGINE_OF_ROW,)),
+                Column("engine", "Engine", links=(frame.ENGINE_OF_ROW,), width=300),
                 Column("role", "Role", width=70),
                 Column("mode", "Mode", width=70),
                 Column("host", "Host"),
-                Column("side_channel", "Side channel"),
-                Column("model", "Model"),
+                Column("side_channel", "Side channel", width=140),
+                Column("model", "Model", width=240),
                 Column("tp_size", "TP", width=70),
                 Column("pp_size", "PP", width=70),
-                Column("vllm_version", "vLLM"),
-                Column("nixl_version", "NIXL"),
-                Column("pushscope_version", "pushscope"),
+                Column("vllm_version", "vLLM", width=90),
+                Column("nixl_version", "NIXL", width=90),
+                Column("pushscope_version", "pushscope", width=90),
             ),
             good="The same versions and model on both sides. A side channel at 127.0.0.1 is out of reach from another "
             "host (runbook: loopback_side_channel).",

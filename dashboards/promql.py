@@ -172,9 +172,10 @@ class Scope(msgspec.Struct, frozen=True):
         return Expr(f"{function}({chosen}{self._range})", chosen.labels)
 
     def quantile(self, q: float, family: Family, *by: str, **where: Value) -> Expr:
-        """A quantile of a histogram, of all its series together, or by these labels."""
+        """A quantile of a histogram, of all its series together, or by these labels; nothing where nothing was
+        observed: Prometheus' NaN is no number to draw."""
         text = f"histogram_quantile({q:g}, {self.buckets(family, *by, **where)})"
-        return Expr(text, frozenset(by))
+        return Expr(text, frozenset(by)) >= 0
 
     def buckets(self, family: Family, *by: str, **where: Value) -> Expr:
         """The rate of each bucket of a histogram, by ``le`` and these labels: what a heat map is drawn from."""
@@ -284,11 +285,6 @@ def over_time(function: str, expr: Expr, window: str, step: str = "", *, q: floa
     inner = f"{_part(expr)}[{window}:{step}]" if step else f"{expr}[{window}]"
     of = "" if q is None else f"{q:g}, "
     return Expr(f"{function}_over_time({of}{inner})", expr.labels)
-
-
-def ago(expr: Expr, offset: str) -> Expr:
-    """What a selector was then."""
-    return Expr(f"{expr} offset {offset}", expr.labels)
 
 
 def zero() -> Expr:

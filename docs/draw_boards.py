@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from PIL import Image
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.pictures import IMAGES, RECORD, looks
@@ -35,9 +37,17 @@ RUN: Final = ROOT / ".lab" / "boards"
 HEALTHY_S: Final = 60.0
 """So that lines have some length."""
 WIDTH_PX: Final = 1400
-PIECE_UNITS: Final = 60
+PIECE_UNITS: Final = 45
 """A taller board is cut into pieces of about this height, in units of Grafana's grid."""
-STUCK: Final = 'ALERTS{alertname="KVTransferStuck", alertstate="firing"}'
+EXEMPLARS: Final = "--enable-feature=exemplar-storage"
+LABEL_S: Final = 12
+"""A full minute that is no longer ago than this has its label cut at the end of a plot."""
+ENGINES: Final = "timestamp(kv_transfer_engine_up)"
+STUCK: Final = (
+    'timestamp(ALERTS{alertname="KVTransferStuck", alertstate="firing"})'
+    " and on () (min(pushscope_recording) == 1) and on () (min(up) == 1)"
+)
+"""While all else is well."""
 LOOK_BACK: Final = "[20m:1s]"
 
 
@@ -46,9 +56,11 @@ def make_run(folder: Path) -> None:
     model = folder / "model"
     make_model(model)
     with Zygote() as zygote, watched(model, zygote, folder, HEALTHY_S) as run:
-        began = _moment(run.prometheus, f"min(min_over_time(timestamp(up){LOOK_BACK}))")
-        stuck = _moment(run.prometheus, f"max(max_over_time(timestamp({STUCK}){LOOK_BACK}))")
-    (folder / "shown.json").write_text(json.dumps({"fromS": math.floor(began), "toS": math.floor(stuck)}))
+        began = _moment(run.prometheus, f"min(min_over_time(({ENGINES}){LOOK_BACK}))")
+        end = math.floor(_moment(run.prometheus, f"max(max_over_time(({STUCK}){LOOK_BACK}))"))
+    if end % 60 < LABEL_S:
+        end -= end % 60 + 1
+    (folder / "shown.json").write_text(json.dumps({"fromS": math.floor(began), "toS": end}))
 
 
 def _moment(prometheus: Prometheus, query: str) -> float:
@@ -62,7 +74,7 @@ def draw(run: Path) -> None:
     nothing = run / "nothing.yml"
     nothing.write_text("{}\n")
     data = run / "prometheus" / "data"
-    with Prometheus(nothing, data, "--storage.tsdb.retention.time=10y") as prometheus:
+    with Prometheus(nothing, data, "--storage.tsdb.retention.time=10y", EXEMPLARS) as prometheus:
         chosen = {board.uid: variables(prometheus, board) for board in boards()}
         job = {
             "prometheus": prometheus.url,
@@ -100,7 +112,9 @@ def keep(folder: Path, at_s: float) -> None:
     for board in boards():
         pictures = sorted(folder.glob(f"{board.uid}-*.png"))
         for picture in pictures:
-            shutil.copy(picture, IMAGES / picture.name)
+            with Image.open(picture) as image:
+                colours = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+            colours.save(IMAGES / picture.name, optimize=True)
         record["boards"][board.uid] = {
             "looks": looks(dashboard(board)),
             "pictures": [picture.name for picture in pictures],

@@ -13,7 +13,6 @@ from pushscope.dashboards.promql import (
     UnknownNameError,
     Unlike,
     absent,
-    ago,
     highest,
     most,
     over_time,
@@ -40,7 +39,8 @@ BOARD = Scope("$__rate_interval", (("job", Like("$job")), ("role", Like("$role")
         (total(RULE.increase(m.EVICTED)), "sum (increase(pushscope_transfers_evicted_total[5m]))"),
         (
             RULE.quantile(0.99, m.STAGE_SECONDS, "stage", role="P"),
-            'histogram_quantile(0.99, sum by (le, stage) (rate(kv_transfer_stage_seconds_bucket{role="P"}[5m])))',
+            'histogram_quantile(0.99, sum by (le, stage) (rate(kv_transfer_stage_seconds_bucket{role="P"}[5m])))'
+            " >= 0",
         ),
         (
             RULE.mean(m.HANDSHAKE_SECONDS, "peer"),
@@ -59,7 +59,6 @@ BOARD = Scope("$__rate_interval", (("job", Like("$job")), ("role", Like("$role")
         (1 - RULE.now(m.ENGINE_UP), "1 - kv_transfer_engine_up"),
         (RULE.now(m.ENGINE_UP).is_(0), "kv_transfer_engine_up == 0"),
         (absent(RULE.now(m.AGENT_INFO)), "absent(pushscope_agent_info)"),
-        (ago(RULE.now(m.ENGINE_UP), "1m"), "kv_transfer_engine_up offset 1m"),
         (most(3, highest(RULE.now(m.WAITING), "engine")), "topk(3, max by (engine) (kv_transfer_waiting))"),
         (over_time("max", RULE.now(m.WAITING), "1h"), "max_over_time(kv_transfer_waiting[1h])"),
         (

@@ -1,5 +1,6 @@
 // Stat and bar gauge: Grafana's own figures, one for each field.
 import { getDisplayValueAlignmentFactors, getFieldDisplayValues, VizOrientation } from '@grafana/data';
+import { BarGaugeNamePlacement } from '@grafana/schema';
 import { BarGauge, BigValue, VizRepeater } from '@grafana/ui';
 
 export function Stat({ panel, frames, theme, replace, width, height }) {
@@ -50,6 +51,7 @@ export function Bars({ panel, frames, theme, replace, width, height }) {
           alignmentFactors={each.alignmentFactors}
           orientation={VizOrientation.Horizontal}
           displayMode={options.displayMode}
+          namePlacement={options.namePlacement ?? BarGaugeNamePlacement.Auto}
           showUnfilled={options.showUnfilled}
           valueDisplayMode={options.valueMode}
         />
