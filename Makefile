@@ -67,4 +67,4 @@ versions: $(READY) ## Read every vLLM release and run those that install here (4
 	$(BIN)/python -m versions
 
 clean: ## Remove the environment and what tools left behind
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis snapshot_report.html
+	rm -rf $(VENV) docs/panels/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis snapshot_report.html
