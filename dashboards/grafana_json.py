@@ -160,10 +160,15 @@ _COLOURED_BY: Final = {
 }
 
 
+_SOFT_MAX: Final = {"percentunit": 0.01, "ops": 0.1}
+"""By unit, how far an axis goes at least: where all is zero, Grafana goes to 100, which is 10,000 %."""
+
+
 def _custom(panel: Panel) -> Json:
     match panel.draw:
         case Draw.LINES:
-            return {
+            soft = {"axisSoftMax": _SOFT_MAX[panel.unit]} if panel.unit in _SOFT_MAX else {}
+            return soft | {
                 "drawStyle": "line",
                 "lineWidth": 1,
                 "fillOpacity": 30 if panel.stacked else 0,
