@@ -16,7 +16,7 @@ from pushscope.dashboards.promql import Expr
 from .prometheus import Prometheus, Series
 from .unit.parsed_promql import selectors
 
-SHOWN_S = 30.0
+SHOWN_S = 60.0
 """How much of the time before now a board shows."""
 
 

@@ -21,7 +21,7 @@ import yaml
 from pushscope.lab.ports import free_ports
 
 START_S = 30.0
-SCRAPE_S = 2
+SCRAPE_S = 3
 
 
 def installed() -> str:
@@ -64,7 +64,7 @@ class Prometheus:
     def scraping(
         cls, folder: Path, targets: Mapping[str, Sequence[str]], rules: Mapping[str, str]
     ) -> Prometheus:
-        """One that scrapes every other second and keeps exemplars. ``targets`` by job; ``rules``: files by name."""
+        """One that scrapes every three seconds and keeps exemplars. ``targets`` by job; ``rules``: files by name."""
         folder.mkdir(parents=True)
         for name, text in rules.items():
             (folder / name).write_text(text)
@@ -94,7 +94,7 @@ class Prometheus:
             self._process.kill()
             self._process.wait()
 
-    def until(self, holds: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
+    def until(self, holds: Callable[[], object], what: str, timeout_s: float = 60.0) -> None:
         """Wait until it is so."""
         end = time.monotonic() + timeout_s
         while not holds():

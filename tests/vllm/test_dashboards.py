@@ -20,7 +20,7 @@ from pushscope.lab.launch import Zygote
 from ..asked import Question, filled, missing, questions, wrong
 from .watched import MADE, Run, watched
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 
 QUESTIONS = questions(boards())
 NOT_SHOWN = tomllib.loads((Path(__file__).parent / "not_in_the_run.toml").read_text())

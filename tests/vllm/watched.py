@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,12 +30,12 @@ from ..otlp_sink import OtlpSink
 from ..prometheus import Prometheus, Series, installed
 from ..unit.agent_process import AgentProcess
 from .test_push import pushscope
-from .watched_engines import TOO_FAST, Traffic, faults, pushing, specs, too_fast
+from .watched_engines import NOBODY, TOO_FAST, Traffic, faults, pushing, specs, too_fast
 
-RATE_INTERVAL = "8s"
-SETTLE_S = 10.0
+RATE_INTERVAL = "12s"
+SETTLE_S = 13.0
 """Longer than what a rate looks back, so that what was before is out of it."""
-CATCH_UP_S, FIRES_S = 30.0, 45.0
+CATCH_UP_S, FIRES_S = 60.0, 60.0
 BESIDE_VLLM = {
     "failures": ("vllm:nixl_num_failed_transfers_total", m.FAILED.name),
     "expired leases": ("vllm:nixl_num_kv_expired_reqs_total", f'{m.LEASES.name}{{event="expired"}}'),
@@ -171,7 +171,7 @@ def watched(model: Path, launcher: Launcher, folder: Path, healthy_s: float = SE
             of_p, of_d = agent("p"), agent("d")
             traffic = stack.enter_context(Traffic(deployment))
             # One side alone takes a transfer as over when a lease and a little more have passed.
-            prometheus.until(lambda: _delivered(prometheus) == 4, "each engine has seen transfers end", 60)
+            prometheus.until(lambda: _delivered(prometheus) == 4, "each engine has seen transfers end", 90)
             time.sleep(SETTLE_S)
             run.alone = look(prometheus)
 
@@ -186,6 +186,7 @@ def watched(model: Path, launcher: Launcher, folder: Path, healthy_s: float = SE
                 prometheus.until(lambda: prometheus.now(lost), "a new engine is seen")
                 burst()
                 fired = _fired(prometheus, MADE - {"PushscopeRecordingOff"})
+                prometheus.until(lambda: _failed_twice(prometheus), "D failed to shake hands again and again")
                 run.faulty = look(prometheus)
                 run.faulty.firing |= fired
             run.beside_vllm = _beside_vllm(prometheus)
@@ -212,6 +213,13 @@ def _fired(prometheus: Prometheus, wanted: Set[str]) -> set[str]:
         time.sleep(0.5)
         fired |= prometheus.firing()
     return fired
+
+
+def _failed_twice(prometheus: Prometheus) -> bool:
+    """Whether boards can choose who is nobody, and a rate of handshakes with it is known."""
+    ended = prometheus.now(f'{m.PEER_TRANSFERS.name}{{peer="{NOBODY}"}}')
+    shaken = prometheus.now(f'rate({m.HANDSHAKE_SECONDS.name}_count{{peer="{NOBODY}"}}[30s]) > 0')
+    return bool(ended and shaken)
 
 
 def _delivered(prometheus: Prometheus) -> int:

@@ -26,6 +26,8 @@ from pushscope.telemetry.events import Loop, encode
 from pushscope.telemetry.ring import SLOT_BYTES, RingWriter
 
 LEASE_S = 6.0
+NOBODY = "nobody"
+"""An engine id that no engine has."""
 TOO_FAST, RING_BYTES = "too-fast", 256 << 10
 PLAN = LoadPlan(num_requests=4, concurrency=2, prompt_tokens=(60, 600), output_tokens=4, timeout_s=30)
 
@@ -112,7 +114,7 @@ async def _faults(push: DirectTarget, over: threading.Event) -> None:
                 request = LoadRequest(0, make_prompt(5, number, 100), 1)
                 params = {
                     **peer.decode_params(f"nobody-{number}"),
-                    "remote_engine_id": "nobody",
+                    "remote_engine_id": NOBODY,
                     "remote_port": free_ports(),
                 }
                 leg = decode_leg(d_url, request, f"nobody-{number}", params)
