@@ -211,7 +211,7 @@ def _stat(panel: Panel) -> Json:
         "colorMode": "value" if panel.steps or panel.words else "none",
         "graphMode": "area",
         "justifyMode": "auto",
-        "orientation": "auto",
+        "orientation": "horizontal",  # figures below each other, each with its name on the left
         "reduceOptions": _reduced(panel),
         "textMode": "value_and_name" if len(panel.targets) > 1 else "auto",
     }

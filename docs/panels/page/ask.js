@@ -18,11 +18,18 @@ export async function framesOf(target, asked) {
   return series.map((each) => asLine(target, each, asked.stepS));
 }
 
-/** Time and value of each exemplar. */
-export async function exemplarsOf(target, { variables, fromS, toS }) {
+/** Time and value of exemplars: of all within one of so many parts of the time the highest, as Grafana shows but some. */
+export async function exemplarsOf(target, { variables, fromS, toS }, parts = 40) {
   const query = { query: filled(target.expr, variables), start: fromS, end: toS };
   const found = await prometheus('query_exemplars', query);
-  return found.flatMap((series) => series.exemplars).map(({ timestamp, value }) => [timestamp * 1000, Number(value)]);
+  const highest = new Map();
+  for (const { timestamp, value } of found.flatMap((series) => series.exemplars)) {
+    const part = Math.floor(((timestamp - fromS) / (toS - fromS)) * parts);
+    if (!highest.has(part) || highest.get(part)[1] < Number(value)) {
+      highest.set(part, [timestamp * 1000, Number(value)]);
+    }
+  }
+  return [...highest.values()];
 }
 
 /** When a mark begins: the first moment of each stretch in which its query has an answer. */

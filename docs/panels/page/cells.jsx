@@ -176,6 +176,7 @@ function paint(plot, cells, gap, fill, theme) {
   ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
   ctx.clip();
   ctx.font = `${FONT_PX * ratio}px ${theme.typography.fontFamily}`;
+  ctx.textAlign = 'left';
   ctx.textBaseline = 'middle';
   for (const { from, to, row, colour, text } of cells) {
     const [left, right] = [plot.valToPos(from, 'x', true), plot.valToPos(to, 'x', true)];
