@@ -191,7 +191,7 @@ def _custom(panel: Panel) -> Json:
 
 
 def _lines(panel: Panel) -> Json:
-    several = len(panel.targets) > 1 or "{{" in panel.targets[0].legend
+    several = _several(panel)
     figures = ["mean", "max", "lastNotNull"] if panel.width > _NARROW else ["max", "lastNotNull"]
     legend = {
         "displayMode": "table" if several else "list",
@@ -200,6 +200,11 @@ def _lines(panel: Panel) -> Json:
         "calcs": figures if several else [],
     }
     return {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
+
+
+def _several(panel: Panel) -> bool:
+    """Whether there can be more than one series."""
+    return len(panel.targets) > 1 or "{{" in panel.targets[0].legend
 
 
 def _reduced(panel: Panel) -> Json:
@@ -214,6 +219,7 @@ def _stat(panel: Panel) -> Json:
         "orientation": "horizontal",  # figures below each other, each with its name on the left
         "reduceOptions": _reduced(panel),
         "textMode": "value_and_name" if len(panel.targets) > 1 else "auto",
+        **({"text": {"titleSize": 14, "valueSize": 24}} if _several(panel) else {}),
     }
 
 

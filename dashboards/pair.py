@@ -35,9 +35,7 @@ _WELL: Final = Row(
         _stat(
             title="Delivered",
             unit="ops",
-            targets=(
-                Target(total(PAIR.rate(m.PEER_TRANSFERS, result="delivered"), "role"), "{{role}}"),
-            ),
+            targets=(Target(total(PAIR.rate(m.PEER_TRANSFERS, result="delivered"), "role"), "{{role}}"),),
             when_empty="Nothing yet",
             good="As the router spreads the load; alike for P and D where both are watched.",
         ),
@@ -45,9 +43,7 @@ _WELL: Final = Row(
             title="Failed transfers",
             unit="ops",
             reduce="max",
-            targets=(
-                Target(total(PAIR.rate(m.PEER_TRANSFERS, result="failed"), "role"), "{{role}}"),
-            ),
+            targets=(Target(total(PAIR.rate(m.PEER_TRANSFERS, result="failed"), "role"), "{{role}}"),),
             steps=((1e-6, "red"),),
             when_empty="Nothing yet",
             good="The worst of the time shown: 0. With one pair only: its link, or the engine on the other "

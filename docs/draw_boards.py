@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ from pushscope.lab.model import make_model
 ROOT: Final = Path(__file__).parents[1]
 PANELS: Final = ROOT / "docs" / "panels"
 RUN: Final = ROOT / ".lab" / "boards"
-HEALTHY_S: Final = 60.0
+HEALTHY_S: Final = 120.0
 """So that lines have some length."""
 WIDTH_PX: Final = 1400
 PIECE_UNITS: Final = 45
@@ -42,7 +43,10 @@ PIECE_UNITS: Final = 45
 EXEMPLARS: Final = "--enable-feature=exemplar-storage"
 LABEL_S: Final = 12
 """A full minute that is no longer ago than this has its label cut at the end of a plot."""
-ENGINES: Final = "timestamp(kv_transfer_engine_up)"
+JOINED: Final = "timestamp(kv_transfer_exposed_seconds_count)"
+"""While D's agents see both sides."""
+RATES_S: Final = 15.0
+"""Then rates no longer look back to before that."""
 STUCK: Final = (
     'timestamp(ALERTS{alertname="KVTransferStuck", alertstate="firing"})'
     " and on () (min(pushscope_recording) == 1) and on () (min(up) == 1)"
@@ -53,14 +57,15 @@ LOOK_BACK: Final = "[20m:1s]"
 
 def make_run(folder: Path) -> None:
     """Into an empty folder: Prometheus' data, and which time of it is worth a look."""
-    model = folder / "model"
-    make_model(model)
-    with Zygote() as zygote, watched(model, zygote, folder, HEALTHY_S) as run:
-        began = _moment(run.prometheus, f"min(min_over_time(({ENGINES}){LOOK_BACK}))")
+    with tempfile.TemporaryDirectory(prefix="tiny-model-") as model, ExitStack() as stack:
+        make_model(Path(model))
+        zygote = stack.enter_context(Zygote())
+        run = stack.enter_context(watched(Path(model), zygote, folder, HEALTHY_S))
+        began = _moment(run.prometheus, f"max(min_over_time(({JOINED}){LOOK_BACK}))")
         end = math.floor(_moment(run.prometheus, f"max(max_over_time(({STUCK}){LOOK_BACK}))"))
     if end % 60 < LABEL_S:
         end -= end % 60 + 1
-    (folder / "shown.json").write_text(json.dumps({"fromS": math.floor(began), "toS": end}))
+    (folder / "shown.json").write_text(json.dumps({"fromS": math.floor(began + RATES_S), "toS": end}))
 
 
 def _moment(prometheus: Prometheus, query: str) -> float:

@@ -187,6 +187,40 @@ def test_links_to_boards_lead_to_one(board):
     assert found <= {each.uid for each in boards()}
 
 
+@pytest.mark.parametrize(
+    ("legend", "shown"),
+    [
+        ("p99 8c7f2d1e-3b1a-4c55-9d0e-0a1b2c3d4e5f", "p99 8c7f2d1e"),
+        (
+            "8c7f2d1e-3b1a-4c55-9d0e-0a1b2c3d4e5f_dp1 of 0a1b2c3d-4e5f-4c55-9d0e-8c7f2d1e3b1a",
+            "8c7f2d1e_dp1 of 0a1b2c3d",
+        ),
+        ("prefill-7 (P)", "prefill-7 (P)"),
+    ],
+)
+def test_a_legend_shows_the_first_digits_of_engine_ids(legend, shown):
+    named = [
+        panel
+        for board in boards()
+        for panel in dashboard(board)["panels"]
+        if any("{{engine}}" in target["legendFormat"] for target in panel.get("targets", ()))
+    ]
+    assert len(named) > 20
+    for panel in named:
+        (rename,) = panel["transformations"]
+        assert rename["id"] == "renameByRegex"
+        _, regex, flags = rename["options"]["regex"].split("/")
+        assert flags == "g"
+        assert re.sub(regex, rename["options"]["renamePattern"], legend) == shown
+
+
+def test_an_axis_of_zeroes_does_not_go_to_ten_thousand_percent():
+    for panel in (panel for board in boards() for panel in dashboard(board)["panels"]):
+        if panel["type"] == "timeseries" and panel["fieldConfig"]["defaults"]["unit"] == "percentunit":
+            defaults = panel["fieldConfig"]["defaults"]
+            assert defaults["custom"]["axisSoftMax"] <= 1
+
+
 def test_a_table_shows_all_labels_but_those_that_it_hides():
     for panel in (panel for board in boards() for panel in board.panels if panel.draw is Draw.TABLE):
         labels = set().union(*(target.expr.labels for target in panel.targets))

@@ -22,6 +22,7 @@ export function Stat({ panel, frames, theme, replace, width, height }) {
           graphMode={options.graphMode}
           justifyMode={options.justifyMode}
           textMode={options.textMode}
+          text={options.text}
         />
       )}
       source={frames}
