@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit engines matrix bench faults soak references table snapshots pictures versions clean
+.PHONY: help install demo test check unit engines matrix bench faults soak references dashboards table snapshots pictures versions clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -23,7 +23,7 @@ test: check unit engines ## Everything that CI runs: lint, types, unit tests, te
 check: $(READY) ## Lint, format and strict types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy -p pushscope.connector -p pushscope.telemetry -p pushscope.tui -p pushscope.lab
+	$(BIN)/mypy -p pushscope.connector -p pushscope.telemetry -p pushscope.dashboards -p pushscope.tui -p pushscope.lab
 	MYPYPATH=.layout:. $(BIN)/mypy -p bench -p upstream -p versions -p faults -p diagnoses -p soak
 
 unit: $(READY) ## Tests that need neither vLLM nor NIXL
@@ -47,6 +47,10 @@ table: $(READY) ## What every failure mode is diagnosed as, and how soon: made b
 references: $(READY) ## Write the pages of docs/reference that are made from code alone
 	$(BIN)/python -m pushscope.telemetry.spans.reference
 	$(BIN)/python -m pushscope.telemetry.metrics.reference
+	$(BIN)/python -m pushscope.dashboards.reference
+
+dashboards: $(READY) ## Write the files of dashboards/ that are made from code
+	$(BIN)/python -m pushscope.dashboards.files
 
 soak: $(READY) ## No false alarm: 5,000 transfers on real engines, a million on simulated ones (half an hour)
 	$(BIN)/python -m soak

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from pushscope.dashboards import command as dashboards_command
 from pushscope.lab import cli as lab_cli
 from pushscope.lab.demo import demo
 from pushscope.telemetry import cli as telemetry_cli
@@ -33,6 +34,7 @@ app.command()(telemetry_cli.recording)
 app.add_typer(trace_command.app, name="trace")
 app.command()(agent)
 app.command()(doctor)
+app.add_typer(dashboards_command.app, name="dashboards")
 app.add_typer(lab_cli.app, name="lab")
 app.command()(demo)
 

@@ -201,6 +201,16 @@ PEER_TRANSFERS: Final = Family(
     "nor without anything to move.",
     good="failed stays where it is. If it rises with one peer only, look at that engine and its link.",
 )
+PEER_COMPLETIONS: Final = Family(
+    name="kv_transfer_peer_completions_total",
+    kind=Kind.COUNTER,
+    of=Of.PAIR,
+    own=(closed("result", "Whether it came before the transfer ended.", "came", "missing"),),
+    parts=("D",),
+    help="What D was due by transfers that ended, one per pair of ranks: in push mode P's notifications, in pull mode "
+    "its own reads.",
+    good="Only came. missing: some rank of that peer did not deliver, and D waited for it until the client gave up.",
+)
 FAILED: Final = Family(
     name="kv_transfer_failures_total",
     kind=Kind.COUNTER,
@@ -599,6 +609,7 @@ FAMILIES: Final = (
     PEER_BYTES,
     TRANSFERS,
     PEER_TRANSFERS,
+    PEER_COMPLETIONS,
     FAILED,
     REGISTRATIONS,
     NOTIFICATIONS,

@@ -46,6 +46,8 @@ def count_ended(
         _count_result(pair, part, outcome)
         if part == ("D" if mode == PULL else "P"):
             pair.add(m.PEER_BYTES, (mode,), transfer.num_bytes or 0)
+        if part == "D":
+            _count_completions(pair, transfer)
     if outcome is not Outcome.DELIVERED:
         return
     _count_stages(transfer, part, own, pair, seen)
@@ -58,14 +60,20 @@ def count_ended(
 
 
 def _count_result(pair: Series, part: str, outcome: Outcome) -> None:
-    if m.PEER_TRANSFERS.name not in pair.counters:
-        for labels in m.PEER_TRANSFERS.known((part,), ""):
-            pair.add(m.PEER_TRANSFERS, labels, 0)
+    pair.zeros(m.PEER_TRANSFERS, (part,), "")
     if outcome is Outcome.DELIVERED:
         result = "delivered"
     else:
         result = "nothing_to_move" if outcome in NOTHING_MOVED else "failed"
     pair.add(m.PEER_TRANSFERS, (part, result))
+
+
+def _count_completions(pair: Series, transfer: Transfer) -> None:
+    """What D was due, and what of it came; nothing is due where nothing was to move."""
+    if transfer.outcome is Outcome.UNSEEN or transfer.outcome in NOTHING_MOVED:
+        return
+    pair.add(m.PEER_COMPLETIONS, ("came",), transfer.ranks_done)
+    pair.add(m.PEER_COMPLETIONS, ("missing",), max(0, transfer.ranks - transfer.ranks_done))
 
 
 def _count_stages(transfer: Transfer, part: str, own: Series, pair: Series | None, seen: Seen | None) -> None:

@@ -74,6 +74,12 @@ class Series(msgspec.Struct):
             counters = self.counters[family.name] = {}
         counters[labels] = counters.get(labels, 0) + amount
 
+    def zeros(self, family: Family, parts: tuple[str, ...], mode: str) -> None:
+        """A counter's zeros, as far as its labels are known beforehand: a rate needs them before the first event."""
+        if family.name not in self.counters:
+            for labels in family.known(parts, mode):
+                self.add(family, labels, 0)
+
     def sum(self, family: Family, labels: Labels, value: float) -> None:
         """Observe, for a mean."""
         add_up(self.summaries_of(family), labels, value)

@@ -71,11 +71,10 @@ def _handshake_queued(place: Place, e: ev.HandshakeQueued) -> None:
 
 
 def _handshakes_with(place: Place, peer: str, t_ns: int) -> Series:
-    """The figures of a pair, zeros first."""
+    """The figures of a pair: zeros first, also of what can only follow."""
     pair = place.figures.peer(peer, place.unix_s(t_ns))
-    if m.PEER_HANDSHAKES.name not in pair.counters:
-        for labels in m.PEER_HANDSHAKES.known(place.parts, place.mode):
-            pair.add(m.PEER_HANDSHAKES, labels, 0)
+    for family in (m.PEER_HANDSHAKES, m.PEER_TRANSFERS, m.PEER_COMPLETIONS):
+        pair.zeros(family, place.parts, place.mode)
     return pair
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("connector", "telemetry", "tui", "lab")
+PACKAGES = ("connector", "telemetry", "dashboards", "tui", "lab")
 SERVING = {"vllm", "nixl", "torch", "transformers", "tokenizers"}
 HEAVY = {"opentelemetry", "textual", "httpx", "starlette", "uvicorn", "rich", "typer", "prometheus_client"}
 
@@ -53,8 +53,9 @@ def roots_used(path: Path) -> set[str]:
     [
         ("telemetry", {"telemetry"}),
         ("connector", {"connector", "telemetry"}),
+        ("dashboards", {"dashboards", "telemetry"}),
         ("tui", {"tui", "telemetry"}),
-        ("lab", {"lab", "tui", "telemetry"}),
+        ("lab", {"lab", "tui", "dashboards", "telemetry"}),
     ],
 )
 def test_arrows(package, may_use):
@@ -76,7 +77,7 @@ def test_what_runs_inside_an_engine_is_light(name):
 
 
 def test_nothing_but_the_connector_and_the_lab_knows_vllm():
-    for package in ("telemetry", "tui"):
+    for package in ("telemetry", "dashboards", "tui"):
         for path in files(package):
             assert not roots_used(path) & SERVING, path
     for path in files("connector"):
@@ -99,7 +100,7 @@ def test_the_command_line_needs_neither_vllm_nor_nixl():
         env={"PATH": "", "COLUMNS": "100"} | {"PYTHONPATH": ":".join(p for p in sys.path if p)},
     )
     assert done.returncode == 0, done.stderr
-    for command in ("top", "report", "record", "lab", "demo"):
+    for command in ("top", "report", "record", "dashboards", "lab", "demo"):
         assert command in done.stdout
 
 

@@ -74,6 +74,15 @@ def test_a_peer_has_its_results():
     assert m.value("kv_transfer_peer_bytes_total", **D) is None
 
 
+def test_d_counts_what_it_was_due_of_a_peer_and_what_of_it_came():
+    m = metered(MIXED)
+    assert m.values("kv_transfer_peer_completions_total", **D, peer=P_ENGINE) == {
+        ("came",): 2,
+        ("missing",): 1,
+    }
+    assert m.values("kv_transfer_peer_completions_total", **P) == {}
+
+
 def test_stages_are_of_the_side_at_work_in_them():
     m = metered(delivered())
     ends = {"mode": "push"}
@@ -208,6 +217,14 @@ TOLD = [
         ev.HandshakeQueued(ms(1), "e"),
         "peer_handshakes_total",
         {"peer": "e", "result": "failed"},
+        0,
+    ),
+    (P_WORKER, ev.HandshakeQueued(ms(1), "e"), "peer_transfers_total", {"role": "P", "result": "failed"}, 0),
+    (
+        D_WORKER,
+        ev.HandshakeQueued(ms(1), "e"),
+        "peer_completions_total",
+        {"peer": "e", "result": "missing"},
         0,
     ),
     (D_WORKER, ev.HeartbeatSent(ms(1), "a", 7), "heartbeat_ids_total", {"result": "sent"}, 7),
