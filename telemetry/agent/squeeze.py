@@ -1,4 +1,4 @@
-"""A page in gzip, for clients that take it: it is a tenth of itself then, and costs six milliseconds a MiB."""
+"""A page in gzip, for clients that take it: it is a tenth of itself then, and costs some milliseconds a MiB."""
 
 from __future__ import annotations
 
