@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from pushscope.dashboards.boards import boards
 from pushscope.dashboards.frame import DATASOURCE, RUNBOOKS
-from pushscope.dashboards.grafana_json import GRAFANA, Json, dashboard
+from pushscope.dashboards.grafana_json import GRAFANA, dashboard
+from pushscope.dashboards.grafana_kinds import Json
 from pushscope.dashboards.panel import Board, Draw
 from pushscope.dashboards.rule_files import rule_files
 

@@ -10,7 +10,8 @@ import httpx
 
 from pushscope.dashboards.boards import boards
 from pushscope.dashboards.frame import RUNBOOKS
-from pushscope.dashboards.grafana_json import GRAFANA, Json, dashboard
+from pushscope.dashboards.grafana_json import GRAFANA, dashboard
+from pushscope.dashboards.grafana_kinds import Json
 from pushscope.dashboards.names import TOKEN_VARIABLE, USER_VARIABLE
 from pushscope.dashboards.panel import Board
 from pushscope.telemetry.errors import PushscopeError
