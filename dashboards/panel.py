@@ -17,7 +17,7 @@ FAMILIES: Final = {sample: family for family in (*m.FAMILIES, *vllm.FAMILIES) fo
 """Every name that a board may query, and the family that it is of."""
 NEEDS_A_PEER: Final = "Told by D's engines, where their agent sees P too (--peer URL)"
 """What a panel says where P or D is not seen."""
-NOT_BOTH: Final = "P or D not seen"
+NEEDS_BOTH: Final = "Needs both sides"
 """The same where there is room for few words."""
 NEEDS_VLLM: Final = "vLLM's own /metrics are not scraped, or not chosen above"
 
@@ -125,7 +125,7 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     def no_value(self) -> str:
         """What it says where there is nothing to draw; empty: what Grafana says."""
         if self.when_empty or self.joined:
-            return self.when_empty or (NOT_BOTH if self.draw is Draw.STAT else NEEDS_A_PEER)
+            return self.when_empty or (NEEDS_BOTH if self.draw is Draw.STAT else NEEDS_A_PEER)
         return NEEDS_VLLM if set(self.families) <= set(vllm.FAMILIES) else ""
 
     @property

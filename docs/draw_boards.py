@@ -69,8 +69,11 @@ def make_run(folder: Path) -> None:
 
 
 def _moment(prometheus: Prometheus, query: str) -> float:
-    ((moment,),) = (series.values for series in prometheus.now(query))
-    return moment
+    """When something was."""
+    found = [moment for series in prometheus.now(query) for moment in series.values]
+    if len(found) != 1:
+        sys.exit(f"expected one moment of {query}, found {len(found)}: the run is none to draw, make another")
+    return found[0]
 
 
 def draw(run: Path) -> None:

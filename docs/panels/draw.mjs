@@ -98,6 +98,9 @@ async function draw(browser, url, name, { pieces }, widthPx, out) {
 }
 
 async function main([file, out]) {
+  if (!file || !out) {
+    throw new Error('expected a job and a folder: node draw.mjs JOB.json FOLDER');
+  }
   const job = JSON.parse(await readFile(file, 'utf8'));
   const folder = await mkdtemp(path.join(tmpdir(), 'pushscope-panels-'));
   await bundle(folder);

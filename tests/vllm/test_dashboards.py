@@ -13,7 +13,7 @@ import pytest
 
 from pushscope.dashboards.alerts import ALERTS, Alert
 from pushscope.dashboards.boards import boards
-from pushscope.dashboards.panel import NEEDS_A_PEER, Draw
+from pushscope.dashboards.panel import NEEDS_A_PEER, NEEDS_BOTH, Draw
 from pushscope.dashboards.rules import RULES, Rule
 from pushscope.lab.launch import Zygote
 
@@ -66,7 +66,7 @@ class TestPanels:
         assert run.healthy.of(question)
         if question.panel.joined:
             assert NEEDS_A_PEER in question.panel.description
-            assert question.panel.no_value == NEEDS_A_PEER
+            assert question.panel.no_value in (NEEDS_A_PEER, NEEDS_BOTH)
 
 
 def test_what_is_listed_as_not_shown_is_a_panel_and_is_not_shown(run: Run):

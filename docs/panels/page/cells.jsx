@@ -9,6 +9,7 @@ import { useMemo } from 'react';
 import { Marks } from './marks.jsx';
 
 const FONT_PX = 12;
+const TICK_PX = 30;
 
 /** Buckets upwards, darker where little is; the scheme of the panel's colours, which a dark theme turns round. */
 export function Heat({ panel, frames, exemplars, marks, theme, timeRange, width, height }) {
@@ -16,9 +17,9 @@ export function Heat({ panel, frames, exemplars, marks, theme, timeRange, width,
   const bounds = buckets.map(({ name }) => Number(name));
   const most = Math.max(...buckets.flatMap(({ values }) => values));
   const format = getValueFormat(panel.options.yAxis.unit);
-  const every = Math.ceil(bounds.length / Math.max(1, Math.floor(height / 30)));
-  const ticks = bounds.map((bound, place) => [place + 1, bound]);
-  const shown = ticks.filter(([at, bound]) => Number.isFinite(bound) && (bounds.length - at) % every === 1 % every);
+  const every = Math.max(1, Math.ceil((bounds.length * TICK_PX) / height));
+  const ticks = bounds.map((bound, row) => [row + 1, bound]).filter(([, bound]) => Number.isFinite(bound));
+  const shown = ticks.filter((_, place) => place % every === 0);
   const { exponent } = panel.options.color;
   const cells = buckets.flatMap(({ values }, row) =>
     values.map((value, place) => ({ from: time.values[place], row, value })),

@@ -52,6 +52,9 @@ export function Panel({ panel, shown, marks, theme, width, height, onDrawn }) {
 }
 
 async function answersOf(panel, shown, theme, replace) {
+  if (!(panel.type in DRAWN_BY)) {
+    throw new Error(`expected one of ${Object.keys(DRAWN_BY).join(', ')}, found ${panel.type}: docs/panels can't draw it`);
+  }
   const stepS = Math.max(1, Math.ceil((shown.toS - shown.fromS) / (panel.maxDataPoints ?? 300)));
   const asked = { ...shown, panel, stepS };
   const found = await Promise.all(panel.targets.map((target) => framesOf(target, asked)));
