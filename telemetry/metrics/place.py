@@ -99,12 +99,18 @@ class Place:
 
     def settle(self, ring: RingState) -> None:
         """Count what was read and missed, once a poll is done, and note how far it was counted."""
+        passed = ring.forgotten + ring.lost + ring.torn + self.read
         if not self.behind:
             self.own.add(m.EVENTS_LOST, ("overwritten",), ring.lost - self._lost)
             self.own.add(m.EVENTS_LOST, ("damaged",), ring.torn - self._torn)
             self._lost, self._torn = ring.lost, ring.torn
+        elif passed > self.mark.number:
+            # Events were overwritten while they were read again, so that of none it was certain that it is new. These
+            # many are, and their contents were passed over.
+            self.own.add(m.EVENTS_LOST, ("overwritten",), passed - self.mark.number)
+            self.behind = False
+            self._lost, self._torn = ring.lost, ring.torn
         news = self.read - self.known
         self.own.add(m.EVENTS_READ, (), news - self._told)
         self._told = news
-        passed = ring.forgotten + ring.lost + ring.torn + self.read
         self.mark.number = max(self.mark.number, passed)

@@ -174,6 +174,28 @@ def test_what_was_overwritten_meanwhile_is_lost_and_what_is_left_is_counted():
     assert m.value("pushscope_events_read_total", engine=P_ENGINE) == 4 + 3
 
 
+def test_what_is_overwritten_while_it_is_read_again_hides_nothing_that_is_new():
+    """Twelve events, of which an earlier agent counted ten; the first four are gone before this one comes to them."""
+    loops = [(P_WORKER, ev.Loop(ms(t), 1, 1000)) for t in range(15)]
+    state = load(save(run([reading(loops[:10], 10)]).state()))
+
+    def lapped(r: Reading) -> Reading:
+        rings = tuple(
+            msgspec.structs.replace(ring, lost=4) if ring.origin is P_WORKER else ring for ring in r.rings
+        )
+        return msgspec.structs.replace(r, rings=rings)
+
+    def read_and_lost(m: Metered) -> tuple[float | None, float | None]:
+        lost = m.value("pushscope_events_lost_total", engine=P_ENGINE, cause="overwritten")
+        return m.value("pushscope_events_read_total", engine=P_ENGINE), lost
+
+    m = run([lapped(reading(loops[4:12], 12))], state)
+    assert read_and_lost(m) == (10, 2), "which of those that were read are the new ones can't be told"
+    m.read(lapped(reading(loops[12:], 15)))
+    assert read_and_lost(m) == (13, 2)
+    assert m.value("kv_transfer_connector_calls_total", engine=P_ENGINE) == 13
+
+
 def test_a_registration_whose_first_copy_is_gone_is_not_counted_again():
     state = load(save(run([reading(WAITS, 10_000)]).state()))
     m = run([positioned(reading([*WAITS, *AGAIN], 20_000), dict.fromkeys(ORIGINS, 2))], state)
