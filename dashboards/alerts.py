@@ -96,13 +96,16 @@ def _increase(family: Family, *by: str, **where: Value) -> Expr:
     return total(_TEN.increase(family, "", **where), *by)
 
 
+def _ended(role: str, **how: Value) -> Expr:
+    return _increase(m.TRANSFERS, *_ENGINE, role=role, **how)
+
+
 def _share(outcomes: Value, role: str) -> Expr:
-    part = _increase(m.TRANSFERS, *_ENGINE, role=role, outcome=outcomes)
-    return ratio(part, _increase(m.TRANSFERS, *_ENGINE, role=role))
+    return ratio(_ended(role, outcome=outcomes), _ended(role))
 
 
-def _many(outcomes: Value, role: str) -> Expr:
-    return _increase(m.TRANSFERS, *_ENGINE, role=role, outcome=outcomes) >= LEAST
+def _too_many(outcomes: Value, role: str, share: float) -> Expr:
+    return (_share(outcomes, role) > share).both(_ended(role, outcome=outcomes) >= LEAST)
 
 
 def _slow_exposed() -> Expr:
@@ -169,7 +172,7 @@ ALERTS: Final = (
     Alert(
         name="KVTransfersFailing",
         watched=_share(_FAILED, "D"),
-        expr=(_share(_FAILED, "D") > FAILING_SHARE).both(_many(_FAILED, "D")),
+        expr=_too_many(_FAILED, "D", FAILING_SHARE),
         wait="2m",
         severity="critical",
         summary="{{ $value | humanizePercentage }} of the transfers to engine {{ $labels.engine }} fail",
@@ -201,7 +204,7 @@ ALERTS: Final = (
     Alert(
         name="KVTransferLeasesExpiring",
         watched=_share("expired", "P"),
-        expr=(_share("expired", "P") > EXPIRED_SHARE).both(_many("expired", "P")),
+        expr=_too_many("expired", "P", EXPIRED_SHARE),
         wait="1m",
         severity="warning",
         summary="{{ $value | humanizePercentage }} of the leases of engine {{ $labels.engine }} expire",

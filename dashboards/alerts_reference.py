@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from pushscope.dashboards.alerts import ALERTS, Alert
 from pushscope.dashboards.rules import RULES
+from pushscope.telemetry.reference_page import write_page
 
 PAGE: Final = Path("docs/reference/alerts.md")
 HEAD: Final = """\
@@ -48,16 +48,13 @@ def _in_words(alert: Alert) -> str:
 def _rules() -> Iterator[str]:
     for rule in RULES:
         yield f"### {rule.record.name}\n"
-        yield f"{rule.what[:1].upper()}{rule.what[1:]}.\n"
+        yield f"{rule.sentence}\n"
         yield f"```promql\n{rule.expr}\n```\n"
 
 
 def main() -> None:
-    """Write the page into the repository that is the current folder."""
-    if not PAGE.parent.is_dir():
-        sys.exit(f"expected {PAGE.parent} in the current folder; run this from the root of the repository")
-    PAGE.write_text(page())
-    print(PAGE)
+    """Write the page."""
+    write_page(PAGE, page())
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, Final
 
 from pushscope.dashboards.boards import boards
 from pushscope.dashboards.frame import DATASOURCE, RUNBOOKS
-from pushscope.dashboards.grafana_json import GRAFANA, dashboard
+from pushscope.dashboards.grafana_json import GRAFANA, dashboard, with_runbooks
 from pushscope.dashboards.grafana_kinds import Json
 from pushscope.dashboards.panel import Board, Draw
 from pushscope.dashboards.rule_files import rule_files
@@ -58,9 +57,9 @@ def for_catalogue(board: Board) -> Json:
 
     Only that dialog does: provisioning and the API leave ``${DS_PROMETHEUS}`` as it stands.
     """
-    form = _with_input(copy.deepcopy(dashboard(board)))
+    form = _with_input(with_runbooks(dashboard(board), f"${{{_RUNBOOKS_INPUT}}}"))
     form["templating"]["list"] = [
-        _asked_for(variable) for variable in form["templating"]["list"] if variable["name"] != DATASOURCE.name
+        variable for variable in form["templating"]["list"] if variable["name"] != DATASOURCE.name
     ]
     inputs = [
         {
@@ -86,10 +85,6 @@ def for_catalogue(board: Board) -> Json:
         *({"type": "panel", "id": draw.value, "name": _PANEL_NAMES[draw], "version": ""} for draw in drawn),
     ]
     return {"__inputs": inputs, "__elements": {}, "__requires": requires, **form}
-
-
-def _asked_for(variable: Json) -> Json:
-    return variable | {"query": f"${{{_RUNBOOKS_INPUT}}}"} if variable["name"] == RUNBOOKS.name else variable
 
 
 def _with_input(value: Any) -> Any:

@@ -6,8 +6,10 @@ import json
 from typing import Final
 from urllib.parse import quote
 
+import msgspec
+
 from pushscope.dashboards import names, vllm
-from pushscope.dashboards.panel import Annotation, Link, Variable, VariableKind
+from pushscope.dashboards.panel import Annotation, Column, Link, Variable, VariableKind
 from pushscope.dashboards.promql import Expr, Like, Scope, UnknownNameError, highest
 from pushscope.telemetry.metrics import catalogue as m
 from pushscope.telemetry.spans.attributes import RECEIVE
@@ -85,9 +87,7 @@ PEER: Final = Variable(
     description="Engines on the other side of transfers of the chosen ones, watched or not.",
     everything=".*",
 )
-PEER_OF_PAIR: Final = Variable(
-    name=PEER.name, label=PEER.label, kind=PEER.kind, query=PEER.query, description=PEER.description
-)
+PEER_OF_PAIR: Final = msgspec.structs.replace(PEER, everything=None)
 """The same where All means these engines and no others."""
 VLLM_JOB: Final = Variable(
     name="vllm_job",
@@ -144,6 +144,13 @@ ENGINE_OF_ROW: Final = Link(
     "Stages and ranks of this engine",
     f"{names.board_path(names.STAGES)}?{_KEPT}&var-engine=${{__data.fields.engine}}",
 )
+STUCK_COLUMNS: Final = (
+    Column("severity", "Severity", width=90),
+    Column("code", "Diagnosis", links=(RUNBOOK_OF_CELL,), width=240),
+    Column("engine", "Engine", links=(ENGINE_OF_ROW,)),
+    Column(0, "How many", width=100),
+)
+"""Of a table of what is stuck."""
 LINKS: Final = (Link("Runbooks", "${runbooks}"), TRACES_LINK)
 
 

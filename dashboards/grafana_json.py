@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pushscope.dashboards import names
+from pushscope.dashboards.frame import RUNBOOKS
 from pushscope.dashboards.grafana_kinds import COLOURED_BY, Json, custom, options
 from pushscope.dashboards.layout import places
 from pushscope.dashboards.panel import (
@@ -59,6 +60,15 @@ def dashboard(board: Board) -> Json:
         "templating": {"list": [_variable(variable) for variable in board.variables]},
         "panels": panels,
     }
+
+
+def with_runbooks(board: Json, url: str) -> Json:
+    """The same with its links to runbooks leading elsewhere."""
+    listed = [
+        variable | {"query": url} if variable["name"] == RUNBOOKS.name else variable
+        for variable in board["templating"]["list"]
+    ]
+    return board | {"templating": {"list": listed}}
 
 
 # -- panels -------------------------------------------------------------------------------------------

@@ -132,22 +132,24 @@ def _table(_panel: Panel) -> Json:
     return {"cellHeight": "sm", "footer": footer, "showHeader": True}
 
 
+_ROWS: Final[Json] = {
+    "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False, "calcs": []},
+    "tooltip": {"mode": "single", "sort": "none"},
+}
+"""Of rows that have their names beside them."""
+
+
 def _grid(_panel: Panel) -> Json:
-    legend = {"displayMode": "list", "placement": "bottom", "showLegend": False, "calcs": []}
-    tooltip = {"mode": "single", "sort": "none"}
-    return {"colWidth": 0.95, "rowHeight": 0.9, "showValue": "never", "legend": legend, "tooltip": tooltip}
+    return {"colWidth": 0.95, "rowHeight": 0.9, "showValue": "never", **_ROWS}
 
 
 def _states(_panel: Panel) -> Json:
-    legend = {"displayMode": "list", "placement": "bottom", "showLegend": False, "calcs": []}
-    tooltip = {"mode": "single", "sort": "none"}
     return {
         "alignValue": "left",
         "mergeValues": True,
         "rowHeight": 0.8,
         "showValue": "auto",
-        "legend": legend,
-        "tooltip": tooltip,
+        **_ROWS,
     }
 
 

@@ -9,25 +9,19 @@ from typing import Final
 from pushscope.dashboards import frame, names
 from pushscope.dashboards.frame import BOARD, ENGINES
 from pushscope.dashboards.panel import Board, Draw, Panel, Row, Target
-from pushscope.dashboards.promql import Expr, highest, ratio, total
-from pushscope.dashboards.queries import BAD, once, quantiles
+from pushscope.dashboards.promql import Expr, Value, highest, total
+from pushscope.dashboards.queries import bad_share, once, quantiles, rate_while_moving
 from pushscope.telemetry.metrics import catalogue as m
-from pushscope.telemetry.metrics.family import PULL, PUSH, Family
+from pushscope.telemetry.metrics.family import PULL, PUSH
 
 _lines = partial(Panel, draw=Draw.LINES)
 _EMPTY: Final = {mode: f"No {mode} transfers, or none with both sides seen" for mode in (PUSH, PULL)}
 
 
-def _of_mode(family: Family, mode: str) -> Expr:
-    """A gauge that does not say the mode, of engines that have it."""
-    has = highest(ENGINES.now(m.ENGINE_INFO, mode=mode), "job", "engine", "mode")
-    return BOARD.now(family).matched("*", has, "job", "engine", take=("mode",))
-
-
-def _seconds_of(family: Family, mode: str, role: str) -> Expr:
-    """A counter of seconds, of engines that have the mode and can have the role."""
-    has = highest(ENGINES.now(m.ENGINE_INFO, mode=mode, role=(role, "PD")), "job", "engine", "mode")
-    return BOARD.rate(family).matched("*", has, "job", "engine", take=("mode",))
+def _of_mode(expr: Expr, mode: str, **of_engine: Value) -> Expr:
+    """What does not say the mode, of engines that have it (and are what ``of_engine`` says)."""
+    has = highest(ENGINES.now(m.ENGINE_INFO, mode=mode, **of_engine), "job", "engine", "mode")
+    return expr.matched("*", has, "job", "engine", take=("mode",))
 
 
 def _exposed(mode: str) -> Panel:
@@ -91,14 +85,7 @@ def _bad(mode: str) -> Panel:
         title=f"{mode}: failed transfers",
         unit="percentunit",
         maximum=1,
-        targets=(
-            Target(
-                ratio(
-                    once(m.TRANSFERS, "mode", mode=mode, outcome=BAD), once(m.TRANSFERS, "mode", mode=mode)
-                ),
-                "{{mode}}",
-            ),
-        ),
+        targets=(Target(bad_share("mode", mode=mode), "{{mode}}"),),
         when_empty=_EMPTY[mode],
         good="0 %. Above: *Failures by cause* on the overview.",
     )
@@ -119,15 +106,7 @@ def _while_moving(mode: str) -> Panel:
     return _lines(
         title=f"{mode}: bytes per second while moving",
         unit="binBps",
-        targets=(
-            Target(
-                ratio(
-                    total(BOARD.rate(m.NIXL_BYTES, "sum", mode=mode), "engine"),
-                    total(BOARD.rate(m.NIXL_SECONDS, "sum", mode=mode, phase="transfer"), "engine"),
-                ),
-                "{{engine}}",
-            ),
-        ),
+        targets=(Target(rate_while_moving(mode=mode), "{{engine}}"),),
         when_empty=_EMPTY[mode],
         good="Alike in both modes on the same link. Lower in one: its transfers are smaller, or it is polled later.",
     )
@@ -164,8 +143,8 @@ def _under_way(mode: str) -> Panel:
         title=f"{mode}: in flight and waiting",
         unit="short",
         targets=(
-            Target(total(_of_mode(m.IN_FLIGHT, mode), "role"), "in flight, seen by {{role}}"),
-            Target(total(_of_mode(m.WAITING, mode), "role"), "{{role}} waits"),
+            Target(total(_of_mode(BOARD.now(m.IN_FLIGHT), mode), "role"), "in flight, seen by {{role}}"),
+            Target(total(_of_mode(BOARD.now(m.WAITING), mode), "role"), "{{role}} waits"),
         ),
         when_empty=f"No {mode} engines",
         good="They come back to zero with the load. In pull mode P waits for every D: its blocks are pinned until the "
@@ -177,7 +156,7 @@ def _pinned(mode: str) -> Panel:
     return _lines(
         title=f"{mode}: blocks pinned on P",
         unit="short",
-        targets=(Target(total(_of_mode(m.PINNED_BLOCKS, mode), "engine"), "{{engine}}"),),
+        targets=(Target(total(_of_mode(BOARD.now(m.PINNED_BLOCKS), mode), "engine"), "{{engine}}"),),
         when_empty=f"No {mode} engines",
         good="It follows the load. Push pins them for a shorter time where D is early.",
     )
@@ -187,7 +166,12 @@ def _cost(mode: str) -> Panel:
     return _lines(
         title=f"{mode}: what the connector takes from D's main thread",
         unit="percentunit",
-        targets=(Target(total(_seconds_of(m.CONNECTOR_SECONDS, mode, "D"), "engine"), "{{engine}}"),),
+        targets=(
+            Target(
+                total(_of_mode(BOARD.rate(m.CONNECTOR_SECONDS), mode, role=("D", "PD")), "engine"),
+                "{{engine}}",
+            ),
+        ),
         when_empty=f"No {mode} engines that decode",
         good="A small share of a core, all ranks of an engine together. Push is there to make it small: P does the "
         "work.",

@@ -170,12 +170,7 @@ _NOW: Final = Row(
             unit="short",
             width=14,
             targets=(Target(total(BOARD.now(m.STUCK), "engine", "code", "severity") > 0),),
-            columns=(
-                Column("severity", "Severity", width=90),
-                Column("code", "Diagnosis", links=(frame.RUNBOOK_OF_CELL,), width=240),
-                Column("engine", "Engine", links=(frame.ENGINE_OF_ROW,)),
-                Column(0, "How many", width=100),
-            ),
+            columns=frame.STUCK_COLUMNS,
             when_empty="Nothing is stuck",
             good="Empty, or of severity info. Click a diagnosis for its runbook; `pushscope stuck` on the host names "
             "the requests.",

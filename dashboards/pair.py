@@ -13,7 +13,7 @@ from pushscope.dashboards import frame, names, vllm
 from pushscope.dashboards.frame import PAIR, PAIR_ENGINES, VLLM
 from pushscope.dashboards.panel import Board, Column, Draw, Panel, Row, Target
 from pushscope.dashboards.promql import Expr, aggregate, highest, ratio, total
-from pushscope.dashboards.queries import QUANTILES
+from pushscope.dashboards.queries import quantiles
 from pushscope.telemetry.metrics import catalogue as m
 from pushscope.telemetry.metrics.family import Family
 
@@ -115,10 +115,7 @@ _TRANSFERS: Final = Row(
         _lines(
             title="Exposed time",
             unit="s",
-            targets=tuple(
-                Target(PAIR.quantile(q, m.EXPOSED_SECONDS), f"p{q * 100:g}", exemplars=q == QUANTILES[-1])
-                for q in QUANTILES
-            ),
+            targets=quantiles(m.EXPOSED_SECONDS, PAIR),
             links=(frame.TRACES_LINK,),
             good="As on other pairs of like links. Dots are exemplars: each leads to its trace.",
         ),
@@ -227,12 +224,7 @@ _MEETING: Final = Row(
             height=7,
             unit="short",
             targets=(Target(total(PAIR_ENGINES.now(m.STUCK), "engine", "code", "severity") > 0),),
-            columns=(
-                Column("severity", "Severity", width=90),
-                Column("code", "Diagnosis", links=(frame.RUNBOOK_OF_CELL,), width=240),
-                Column("engine", "Engine", links=(frame.ENGINE_OF_ROW,)),
-                Column(0, "How many", width=100),
-            ),
+            columns=frame.STUCK_COLUMNS,
             when_empty="Nothing is stuck",
             good="Empty, or of severity info. Click a diagnosis for its runbook.",
         ),

@@ -9,9 +9,7 @@ from typing import Any, Final, NamedTuple
 import httpx
 
 from pushscope.dashboards.boards import boards
-from pushscope.dashboards.frame import RUNBOOKS
-from pushscope.dashboards.grafana_json import GRAFANA, dashboard
-from pushscope.dashboards.grafana_kinds import Json
+from pushscope.dashboards.grafana_json import GRAFANA, dashboard, with_runbooks
 from pushscope.dashboards.names import TOKEN_VARIABLE, USER_VARIABLE
 from pushscope.dashboards.panel import Board
 from pushscope.telemetry.errors import PushscopeError
@@ -140,15 +138,6 @@ def push_all(grafana: Grafana, folder: str, runbooks: str) -> Iterator[Pushed]:
     uid = grafana.folder(folder)
     for board in boards():
         yield grafana.push(board, uid, runbooks)
-
-
-def with_runbooks(board: Json, url: str) -> Json:
-    """The same with its links to runbooks leading elsewhere."""
-    listed = [
-        variable | {"query": url} if variable["name"] == RUNBOOKS.name else variable
-        for variable in board["templating"]["list"]
-    ]
-    return board | {"templating": {"list": listed}}
 
 
 def grafana_url(given: str) -> str:

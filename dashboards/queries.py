@@ -24,21 +24,25 @@ def quantiles(family: Family, scope: Scope = BOARD, **where: Value) -> tuple[Tar
     )
 
 
-def once(family: Family, *by: str, scope: Scope = BOARD, **where: Value) -> Expr:
+def once(family: Family, *by: str, **where: Value) -> Expr:
     """The rate of what both sides count, taken from D, or from P where no D is watched."""
-    d, p = (total(scope.rate(family, "", role=role, **where), *by) for role in ("D", "P"))
+    d, p = (total(BOARD.rate(family, "", role=role, **where), *by) for role in ("D", "P"))
     return d.otherwise(p)
 
 
-def exposed_share(scope: Scope = BOARD) -> Expr:
+def exposed_share() -> Expr:
     """Of the time that transfers took, the part that the first token waited for. Pull hides nothing."""
-    exposed = total(scope.rate(m.EXPOSED_SECONDS, "sum"))
-    hidden = total(scope.rate(m.HIDDEN_SECONDS, "sum")).otherwise(zero())
+    exposed = total(BOARD.rate(m.EXPOSED_SECONDS, "sum"))
+    hidden = total(BOARD.rate(m.HIDDEN_SECONDS, "sum")).otherwise(zero())
     return ratio(exposed, exposed + hidden)
 
 
-def bad_share(scope: Scope = BOARD, **where: Value) -> Expr:
+def bad_share(*by: str, **where: Value) -> Expr:
     """Of the transfers that ended, those that did not bring their KV."""
-    return ratio(
-        once(m.TRANSFERS, scope=scope, outcome=BAD, **where), once(m.TRANSFERS, scope=scope, **where)
-    )
+    return ratio(once(m.TRANSFERS, *by, **where, outcome=BAD), once(m.TRANSFERS, *by, **where))
+
+
+def rate_while_moving(**where: Value) -> Expr:
+    """Bytes per second of NIXL transfers, over the time that they took, by the engine that posts."""
+    moved = total(BOARD.rate(m.NIXL_BYTES, "sum", **where), "engine")
+    return ratio(moved, total(BOARD.rate(m.NIXL_SECONDS, "sum", **where, phase="transfer"), "engine"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 from pushscope.dashboards.boards import boards
 from pushscope.dashboards.names import board_path
 from pushscope.dashboards.panel import Board, Panel
+from pushscope.telemetry.reference_page import write_page
 
 PAGE: Final = Path("docs/reference/dashboards.md")
 HEAD: Final = """\
@@ -46,11 +46,8 @@ def _made_of(panel: Panel) -> str:
 
 
 def main() -> None:
-    """Write the page into the repository that is the current folder."""
-    if not PAGE.parent.is_dir():
-        sys.exit(f"expected {PAGE.parent} in the current folder; run this from the root of the repository")
-    PAGE.write_text(page(), encoding="utf-8")
-    print(PAGE)
+    """Write the page."""
+    write_page(PAGE, page())
 
 
 if __name__ == "__main__":

@@ -37,9 +37,7 @@ def _file(module: str, groups: Mapping[str, Iterable[str]]) -> str:
 
 def _rule(rule: Rule) -> str:
     return (
-        f"      # {rule.what[:1].upper()}{rule.what[1:]}.\n"
-        f"      - record: {rule.record.name}\n"
-        f"{_folded('expr', str(rule.expr), 8)}"
+        f"      # {rule.sentence}\n      - record: {rule.record.name}\n{_folded('expr', str(rule.expr), 8)}"
     )
 
 

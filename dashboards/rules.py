@@ -27,6 +27,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     """What is recorded, in a few words."""
 
+    @property
+    def sentence(self) -> str:
+        """The same as a sentence."""
+        return f"{self.what[:1].upper()}{self.what[1:]}."
+
     def __post_init__(self) -> None:
         if self.expr.labels != set(self.record.labels):
             raise ValueError(

@@ -9,9 +9,8 @@ from pushscope.dashboards import frame, names, vllm
 from pushscope.dashboards.frame import BOARD, VLLM
 from pushscope.dashboards.panel import Board, Draw, Panel, Row, Target, Variable, VariableKind
 from pushscope.dashboards.promql import Expr, Like, aggregate, highest, most, ratio, total
-from pushscope.dashboards.queries import QUANTILES, quantiles
+from pushscope.dashboards.queries import QUANTILES, quantiles, rate_while_moving
 from pushscope.telemetry.metrics import catalogue as m
-from pushscope.telemetry.metrics.family import Family
 from pushscope.telemetry.transfer import Stage
 
 _lines = partial(Panel, draw=Draw.LINES)
@@ -196,10 +195,9 @@ def _merged(how: str) -> Expr:
     return BOARD.mean(m.NIXL_DESCRIPTORS, "mode", merged=how)
 
 
-def _rate_while_moving(ours: Family, seconds: Family) -> Expr:
-    return ratio(
-        total(BOARD.rate(ours, "sum"), "engine"),
-        total(BOARD.rate(seconds, "sum", phase="transfer"), "engine"),
+def _quantiles_of(stage: str) -> tuple[Target, ...]:
+    return tuple(
+        Target(BOARD.quantile(q, m.STAGE_SECONDS, stage=stage), f"{stage} p{q * 100:g}") for q in QUANTILES
     )
 
 
@@ -230,10 +228,7 @@ _NIXL: Final = Row(
             title="Submitting a transfer",
             unit="s",
             targets=(
-                *(
-                    Target(BOARD.quantile(q, m.STAGE_SECONDS, stage="submit"), f"submit p{q * 100:g}")
-                    for q in QUANTILES
-                ),
+                *_quantiles_of("submit"),
                 Target(BOARD.mean(m.NIXL_SECONDS, "mode", phase="post"), "NIXL's post, mean, {{mode}}"),
                 Target(VLLM.quantile(0.99, vllm.POST_SECONDS), "vLLM's post, p99"),
             ),
@@ -244,10 +239,7 @@ _NIXL: Final = Row(
             title="On the wire",
             unit="s",
             targets=(
-                *(
-                    Target(BOARD.quantile(q, m.STAGE_SECONDS, stage="wire"), f"wire p{q * 100:g}")
-                    for q in QUANTILES
-                ),
+                *_quantiles_of("wire"),
                 Target(
                     BOARD.mean(m.NIXL_SECONDS, "mode", phase="transfer"), "NIXL's transfer, mean, {{mode}}"
                 ),
@@ -270,7 +262,7 @@ _NIXL: Final = Row(
             title="Bytes per second while moving",
             unit="binBps",
             targets=(
-                Target(_rate_while_moving(m.NIXL_BYTES, m.NIXL_SECONDS), "{{engine}}"),
+                Target(rate_while_moving(), "{{engine}}"),
                 Target(
                     ratio(
                         total(VLLM.rate(vllm.BYTES, "sum"), "job"),

@@ -77,11 +77,12 @@ class Encoder:
         states = tuple(_State(s.alive, s.lost, s.torn, s.forgotten, s.position) for s in reading.rings)
         stopped = tuple(place for place, state in enumerate(reading.rings) if state.stopped)
         unheard = tuple(place for place, state in enumerate(reading.rings) if state.unheard)
-        news = reading.events or rings != self._rings or (states, stopped, unheard) != self._last_states
+        standing = states, stopped, unheard
+        news = reading.events or rings != self._rings or standing != self._last_states
         if not news and reading.t_ns - self._last_t_ns < QUIET_NS:
             return b""
         data = b"" if rings == self._rings else _framed(rings)
-        self._rings, self._last_states, self._last_t_ns = rings, (states, stopped, unheard), reading.t_ns
+        self._rings, self._last_states, self._last_t_ns = rings, standing, reading.t_ns
         events = tuple(reading.events)
         told = reading.notices, stopped, reading.lag_ns, reading.stamps, reading.more, unheard
         return data + _framed(_Frame(reading.t_ns, reading.unix_ns, states, events, *told))

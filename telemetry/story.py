@@ -120,7 +120,7 @@ class InstanceStory(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool = False
     """Its process is there and stopped."""
     unheard: bool = False
-    """Its silence says nothing: whoever reads its ring is out of reach, or recording is off."""
+    """Its silence says nothing: whoever reads its ring is out of reach, or behind."""
     lost: int = 0
     """Events of it that this reader missed."""
     told: dict[type[ev.Event], tuple[Any, ...]] = {}
@@ -148,6 +148,12 @@ class InstanceStory(msgspec.Struct, frozen=True, kw_only=True):
         loops = self.all(ev.Loop)
         span_ns = loops[-1].t - loops[0].t if len(loops) > 1 else 0
         return sum(e.total_ns for e in loops[1:]) / span_ns if span_ns else None
+
+    @property
+    def recording(self) -> bool:
+        """Whether recording is on, as far as it said."""
+        switched = self.last(ev.RecordingSwitched)
+        return switched is None or switched.on
 
     @property
     def last_loop_ns(self) -> int:
@@ -319,16 +325,11 @@ class _Memory:
             origin=state.origin,
             alive=state.alive,
             stopped=state.stopped,
-            unheard=state.unheard or self._is_off(),
+            unheard=state.unheard,
             lost=state.lost + state.torn + sum(e.total for e in self._dropped()),
             told={kind: kept.all() for kind, kept in self.told.items()},
             floors=tuple(self.floors[begin] for begin in sorted(self.floors)),
         )
-
-    def _is_off(self) -> bool:
-        kept = self.told.get(ev.RecordingSwitched)
-        switched = cast("tuple[ev.RecordingSwitched, ...]", kept.all()) if kept else ()
-        return bool(switched) and not switched[-1].on
 
     def _dropped(self) -> tuple[ev.EventsDropped, ...]:
         kept = self.told.get(ev.EventsDropped)

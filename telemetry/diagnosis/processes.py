@@ -157,15 +157,10 @@ def engines_silent(scene: Scene) -> Iterator[Diagnosis]:
     It is in one long step (a kernel that is compiled, a machine without time for it), or it hangs.
     """
     for story in scene.stories.values():
-        if (
-            not story.alive
-            or not any(i.at_work for i in story.current)
-            or any(i.stopped for i in story.current)
-        ):
-            continue
-        last_ns = max(i.last_loop_ns for i in story.current)
-        engine = scene.engines.get(story.engine_id)
-        if engine is None or any(i.unheard for i in story.current) or not scene.late(last_ns):
+        engine, here = scene.engines.get(story.engine_id), story.current
+        heard = story.alive and not any(i.stopped or i.unheard or not i.recording for i in here)
+        last_ns = max(i.last_loop_ns for i in here)
+        if engine is None or not heard or not any(i.at_work for i in here) or not scene.late(last_ns):
             continue
         waiting = [
             t for t in scene.with_engine(story.engine_id) if t.d_waits and t.d_engine == story.engine_id

@@ -233,8 +233,7 @@ def notifications_missing(case: Case) -> Diagnosis | None:
 
 def _grown(case: Case, since_ns: int) -> Severity:
     """How bad it is that a link has been silent since then. As long as D is silent itself, that may be all."""
-    heard_ns = case.d_engine.heard_ns
-    d_is_silent = heard_ns and case.age_ns(max(heard_ns, since_ns)) >= case.age_ns(since_ns) - SILENT_NS
+    d_is_silent = 0 < case.d_engine.heard_ns <= since_ns + SILENT_NS
     stalls = case.age_ns(since_ns) < (HUNG if d_is_silent else _STALLS) * case.late_ns()
     return Severity.WARNING if stalls else case.grown(since_ns, Stage.WIRE)
 

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 from prometheus_client.utils import floatToGoString
 
@@ -61,25 +60,9 @@ def rendered(metrics: Sequence[Metric], accept: str = "") -> tuple[bytes, str]:
 
     With it, what is known of this process.
     """
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Gathered(metrics))
-    ProcessCollector(registry=registry)
     _, content_type = choose_encoder(accept)
     write = openmetrics if content_type.startswith("application/openmetrics-text") else plain
-    return write(registry.collect()), content_type
-
-
-class _Gathered(Collector):
-    """Metrics that were gathered before."""
-
-    def __init__(self, metrics: Sequence[Metric]):
-        self._metrics = metrics
-
-    def collect(self) -> Iterable[Metric]:
-        return self._metrics
-
-    def describe(self) -> Iterable[Metric]:
-        return ()
+    return write((*metrics, *ProcessCollector(registry=None).collect())), content_type
 
 
 def _own(own: Own) -> Iterator[Gauge]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,7 @@ from pushscope.telemetry.metrics.catalogue import (
     STAGE,
 )
 from pushscope.telemetry.metrics.family import Family, Kind, Label, Of
+from pushscope.telemetry.reference_page import write_page
 from pushscope.telemetry.units import size
 
 PAGE: Final = Path("docs/reference/metrics.md")
@@ -230,11 +230,8 @@ def _bound(bound: float, unit: str) -> str:
 
 
 def main() -> None:
-    """Write the page into the repository that is the current folder."""
-    if not PAGE.parent.is_dir():
-        sys.exit(f"expected {PAGE.parent} in the current folder; run this from the root of the repository")
-    PAGE.write_text(page())
-    print(PAGE)
+    """Write the page."""
+    write_page(PAGE, page())
 
 
 if __name__ == "__main__":

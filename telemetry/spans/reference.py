@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from pushscope.telemetry.reference_page import write_page
 from pushscope.telemetry.spans.attributes import ATTRIBUTES, ENDS, OF_VLLM, OURS, ErrorType, stage_name
 from pushscope.telemetry.transfer import PULL_STAGES, PUSH_STAGES, Stage
 
@@ -135,11 +135,8 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def main() -> None:
-    """Write the page into the repository that is the current folder."""
-    if not PAGE.parent.is_dir():
-        sys.exit(f"expected {PAGE.parent} in the current folder; run this from the root of the repository")
-    PAGE.write_text(page())
-    print(PAGE)
+    """Write the page."""
+    write_page(PAGE, page())
 
 
 assert set(_OWNERS) == {*PULL_STAGES, *PUSH_STAGES}
