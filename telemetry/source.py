@@ -178,7 +178,8 @@ class RingsSource:
         if not reader.alive() and reader.origin.instance not in self._after:
             payloads = reader.poll(t_ns)
             another_boot = bool(self._host.boot_id) and reader.origin.boot_id not in ("", self._host.boot_id)
-            if another_boot or _is_of_another_day(reader.origin, payloads, t_ns):
+            # It may have ended since this poll began: its last event is then later than ``t_ns``.
+            if another_boot or _is_of_another_day(reader.origin, payloads, time.monotonic_ns()):
                 self._ignored.add(name)
                 reader.close()
                 return
@@ -188,9 +189,9 @@ class RingsSource:
             self._holders[name] = pid
 
 
-def _is_of_another_day(origin: Origin, payloads: Sequence[bytes], t_ns: int) -> bool:
+def _is_of_another_day(origin: Origin, payloads: Sequence[bytes], now_ns: int) -> bool:
     last_t = origin.anchor_monotonic_ns
     for payload in payloads[-64:]:
         with contextlib.suppress(msgspec.MsgspecError):
             last_t = max(last_t, decode(payload).t)
-    return not 0 <= t_ns - last_t < FORGET_DEAD_NS
+    return not 0 <= now_ns - last_t < FORGET_DEAD_NS

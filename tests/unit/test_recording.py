@@ -1,5 +1,9 @@
 """Recordings: what was watched is what is replayed, and a damaged file says so in one sentence."""
 
+import os
+import time
+from contextlib import closing
+
 import msgspec
 import pytest
 
@@ -115,6 +119,24 @@ def test_rings_that_come_and_go_are_followed(tmp_path):
     source.close()
     a.close()
     b.close()
+
+
+def test_an_engine_that_ends_while_the_folder_is_looked_at_is_read(tmp_path, monkeypatch):
+    """Its last event is later than the poll's beginning, and is of today all the same."""
+    folder = tmp_path / "rings"
+    recorder = Recorder(folder, msgspec.structs.replace(P_WORKER, anchor_monotonic_ns=time.monotonic_ns()))
+    listed = os.listdir
+
+    def ends_first(fd):
+        recorder.record(ev.EngineDown(time.monotonic_ns()))
+        recorder.close()
+        return listed(fd)
+
+    monkeypatch.setattr(os, "listdir", ends_first)
+    with closing(RingsSource(folder)) as source:
+        first = source.poll()
+    assert [(s.origin.instance, s.alive) for s in first.rings] == [(recorder.origin.instance, False)]
+    assert len(first.events) == 1
 
 
 def test_losing_sight_of_the_folder_for_a_while_reads_nothing_twice(tmp_path):
