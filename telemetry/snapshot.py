@@ -6,6 +6,10 @@ import msgspec
 
 from pushscope.telemetry.clocks import ClockOffset
 from pushscope.telemetry.diagnosis.model import Diagnosis
+from pushscope.telemetry.history import Second
+from pushscope.telemetry.marks import Mark
+from pushscope.telemetry.pace import Pace, Times
+from pushscope.telemetry.playback import PlayState
 from pushscope.telemetry.transfer import Rank, Transfer
 
 
@@ -87,6 +91,60 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
         return "has gone without shutting down" + (f": {named}" if len(unclean) < len(gone) else "")
 
 
+class Vitals(msgspec.Struct, frozen=True, kw_only=True):
+    """What one engine holds and does now, beyond its transfers. None: not observed."""
+
+    engine_id: str
+    pinned_requests: int = 0
+    pinned_blocks: int = 0
+    """P: staged, and neither taken nor given up: memory that no prefill can have."""
+    pinned_tokens: int = 0
+    held_blocks: int = 0
+    """D: allotted to requests that have ended, and that nobody has filled."""
+    handshakes_done: int = 0
+    handshakes_failed: int = 0
+    handshakes_pending: int = 0
+    registrations_unmatched: int | None = None
+    blocks_unmatched: int | None = None
+    writes: int | None = None
+    leases: int | None = None
+    """Entries in the tables of its connector, over all of its ranks."""
+    loop_share: float | None = None
+    """Which part of its main thread's time the connector takes, lately; of the rank with the most."""
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """One P engine and one D engine that have to do with each other."""
+
+    p_engine: str
+    d_engine: str
+    in_flight: int = 0
+    waiting: int = 0
+    oldest_s: float | None = None
+    """The age of its oldest open transfer."""
+    delivered: int = 0
+    bad: int = 0
+    """Failed, expired or lost, while one watched."""
+    num_bytes: int = 0
+    exposed: Times = Times()
+    handshake: str = ""
+    """How the two know each other, in words: ``done``, ``pending 4 s``, ``failed: …``; empty: nothing was seen."""
+    heartbeats_applied: int = 0
+    heartbeats_ignored: int = 0
+    """At P, from all D: ignored alone means nothing, with concurrent dispatch all are."""
+
+
+class RecordingState(msgspec.Struct, frozen=True, kw_only=True):
+    """A recording that is being written."""
+
+    path: str
+    seconds: float = 0.0
+    num_events: int = 0
+    num_bytes: int = 0
+    error: str = ""
+    """Why it ended early."""
+
+
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """Counts since the reader started (or since the oldest event still in the rings)."""
 
@@ -129,6 +187,19 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What of the source could not be read, and why; ``notices`` has it too."""
     notices: tuple[str, ...] = ()
     """What the reader of this snapshot must know: nothing found, events lost, one side only ..."""
+
+    # What only a session that goes on for a while knows (see :mod:`pushscope.telemetry.session`).
+    vitals: tuple[Vitals, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    """Those with the most to do first. Bounded."""
+    pace: Pace = Pace()
+    history: tuple[Second, ...] = ()
+    """The oldest first, without gaps."""
+    marks: tuple[Mark, ...] = ()
+    """The oldest first, the last ones only."""
+    play: PlayState | None = None
+    """Of a recording that is played."""
+    recording: RecordingState | None = None
 
     def unix_s(self, t_ns: int) -> float:
         """The wall time of a moment, by the clock of the host that took the snapshot."""
