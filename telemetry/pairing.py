@@ -191,6 +191,11 @@ def pairs_of(
         pairs += [_too_late(p, d, attempts) for p in all_ps if p not in ps]
         alike = len(ps) == 1 and len({e.peer_request_id for _, e in _matches(ps[0])}) <= 1
         pairs.append(_matched(ps[0], d, attempts) if alike else _differing(ps, d, attempts))
+    told = {pair.p.identity for pair in pairs if pair.p}
+    pairs += [
+        _taken_in_part(p, attempts)
+        for p in {p.identity: p for p, _ in edges if p.identity not in told}.values()
+    ]
     paired = {half.identity for edge in edges for half in edge}
     free = [h for h in halves.values() if h.identity not in paired]
     return pairs + (_tentative(free, halves.values(), attempts, pairs, before) if free else [])
@@ -247,6 +252,17 @@ def _too_late(p: Half, d: Half, attempts: Attempts) -> Pair:
         f"P's blocks of attempt {p_attempt} met a registration of attempt {attempt} that had been met before"
     )
     return Pair(p, None, p_attempt, p_attempt, note=note, d_was_over=True)
+
+
+def _taken_in_part(p: Half, attempts: Attempts) -> Pair:
+    """A P half that some ranks wrote to where others wrote an earlier one: what is left of it, on the other ranks."""
+    met = {rank for rank, _ in _matches(p)}
+    rest = Half(*p.identity)
+    for (kind, rank, _), event in p.events.items():
+        if kind not in _OF_A_PUSH or rank not in met:
+            rest.add(rank, event)
+    note = f"{', '.join(map(rank_name, sorted(met)))} gave these blocks to another attempt"
+    return Pair(rest, None, attempts[p.identity], attempts[p.identity], note=note, d_was_over=True)
 
 
 def _matches(p: Half) -> list[tuple[Rank, ev.Matched]]:

@@ -1,39 +1,39 @@
-"""``pushscope top``: the app. It receives snapshots and keys, and tells the widgets what to draw."""
+"""``pushscope top``: the app. It receives snapshots, keeps one of them on the screen, and does what keys ask for."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
 
-from rich.text import Text
-from textual import events, on
-from textual.app import App, ComposeResult
+from textual.app import App, SystemCommand
 from textual.binding import Binding
-from textual.containers import Horizontal, VerticalScroll
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Footer, Input, Static
 
 from pushscope.telemetry import units
+from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.snapshot import Snapshot
-from pushscope.telemetry.stuck import Row
-from pushscope.tui import header, pages
-from pushscope.tui.columns import Cell
-from pushscope.tui.detail import DetailScreen
-from pushscope.tui.feed import Feed, SnapshotSource
+from pushscope.telemetry.transfer import Transfer
+from pushscope.telemetry.why.account import Attempt
+from pushscope.tui import export
+from pushscope.tui.feed import Controls, Feed, Player, SnapshotSource
+from pushscope.tui.frame import Frame
 from pushscope.tui.help import HelpScreen
-from pushscope.tui.stuck_table import STUCK
+from pushscope.tui.main_screen import VIEWS, MainScreen
+from pushscope.tui.prompts import ExportScreen, MarkScreen
+from pushscope.tui.state import Freshness, Held, state_cell
 from pushscope.tui.table import SnapshotTable
-from pushscope.tui.tables import IN_FLIGHT, RECENT, WAITING
+from pushscope.tui.themes import DEFAULT, OWN
+from pushscope.tui.transfer_screen import TransferScreen
 
 STALE_AFTER_S = 5.0
 """Without a snapshot for so long (and ten refreshes), the screen says that what it shows is old."""
-
-_SHORT, _TALL = 22, 30
-"""Lines below which the header is cut, and from which on more than two notices have room, and what is stuck has
-room beside what waits."""
+_ALL_ROWS: Final = 1 << 40
 
 
 class SnapshotTaken(Message):
@@ -56,11 +56,20 @@ class SourceFailed(Message):
         self.error = error
 
 
-class TopApp(App[None]):
-    """Every transfer in flight, who waits for whom, and what ended lately.
+class Answered(Message):
+    """What was asked for in the feed's thread is done: ``tell`` says or draws what came of it."""
 
-    ``snapshots`` is called every ``refresh_s`` seconds in a thread of its own. ``clock`` tells the seconds
-    by which the age of a held screen is measured; tests give their own.
+    def __init__(self, tell: Callable[[], object]) -> None:
+        super().__init__()
+        self.tell = tell
+
+
+class TopApp(App[None]):
+    """Every transfer in flight, who waits for whom, what is stuck and why, and what ended lately.
+
+    ``snapshots`` is called every ``refresh_s`` seconds in a thread of its own. ``controls`` is what can be done beside
+    looking; None: nothing. ``clock`` tells the seconds by which the age of a held screen is measured; tests give their
+    own.
     """
 
     CSS_PATH = "top.tcss"
@@ -69,11 +78,15 @@ class TopApp(App[None]):
         Binding("q", "quit", "Quit"),
         Binding("ctrl+c", "quit", show=False, priority=True),
         Binding("space", "pause", "Pause"),
-        Binding("slash", "filter", "Filter", key_display="/"),
-        Binding("s", "sort", "Sort"),
-        Binding("n", "next_stuck", "Next stuck"),
-        Binding("question_mark", "help", "Help", key_display="?"),
-        Binding("escape", "clear_filter", "Clear filter", show=False),
+        Binding("m", "mark", show=False),
+        Binding("right", "along(5)", show=False),
+        Binding("left", "along(-5)", show=False),
+        Binding("shift+right", "seek(60)", show=False),
+        Binding("shift+left", "seek(-60)", show=False),
+        Binding("b", "begin", show=False),
+        Binding("greater_than_sign", "speed(2)", show=False),
+        Binding("less_than_sign", "speed(0.5)", show=False),
+        Binding("full_stop", "step", show=False),
     ]
 
     def __init__(
@@ -82,11 +95,17 @@ class TopApp(App[None]):
         refresh_s: float = 0.5,
         source_label: str = "",
         *,
+        controls: Controls | None = None,
+        theme: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
+        for own in OWN:
+            self.register_theme(own)
+        self.theme = theme or self.theme or DEFAULT
         self._refresh_s = refresh_s
         self._source_label = source_label
+        self._controls = controls
         self._clock = clock
         self._feed = Feed(
             snapshots,
@@ -101,28 +120,13 @@ class TopApp(App[None]):
         self._paused = False
         self._error = ""
 
-    def compose(self) -> ComposeResult:
-        yield Static(id="state")
-        yield Static(id="totals")
-        with VerticalScroll(id="engines", can_focus=False):
-            yield Static(id="engine-lines")
-        yield Static(id="notices")
-        yield Static(id="page")
-        yield Static(id="small")
-        yield SnapshotTable(IN_FLIGHT, id="in-flight")
-        yield SnapshotTable(WAITING, id="waiting")
-        yield SnapshotTable(STUCK, id="stuck")
-        yield SnapshotTable(RECENT, id="recent", takes_the_rest=True)
-        with Horizontal(id="filter-line"):
-            yield Static("filter (enter keeps, esc clears):", markup=False)
-            yield Input(placeholder="request id or engine", id="filter")
-        yield Footer(show_command_palette=False)
+    def get_default_screen(self) -> Screen[None]:
+        return MainScreen()
 
     def on_mount(self) -> None:
-        self.query_one("#in-flight").focus()
-        self._draw()
         self._feed.start()
         self.set_interval(1.0, self._draw_state)
+        self.theme_changed_signal.subscribe(self, lambda _: self._draw())
 
     def on_unmount(self) -> None:
         self._feed.stop()
@@ -151,64 +155,10 @@ class TopApp(App[None]):
         self._error = message.error
         self._draw()
 
-    def on_resize(self, _: events.Resize) -> None:
-        # Later: Textual's own handler, which comes after this one, sets the new size.
-        self.call_later(self._draw)
-
-    # --- keys
-
-    def action_pause(self) -> None:
-        self._paused = not self._paused
-        if self._paused:
-            self._draw_state()
-        else:
-            self._catch_up()
-
-    def action_help(self) -> None:
-        self.push_screen(HelpScreen(self._notices()))
-
-    def action_sort(self) -> None:
-        if isinstance(self.focused, SnapshotTable):
-            self.focused.next_sort()
-
-    def action_next_stuck(self) -> None:
-        stuck = self.query_one("#stuck", SnapshotTable)
-        if self.focused is stuck:
-            stuck.go_round()
-        elif stuck.display:
-            stuck.focus()
-
-    @on(SnapshotTable.Chosen)
-    def row_chosen(self, message: SnapshotTable.Chosen) -> None:
-        if isinstance(message.row, Row) and self._shown is not None:
-            self.push_screen(DetailScreen(message.row, self._shown))
-
-    def action_filter(self) -> None:
-        self._main.add_class("filtering")
-        self.query_one("#filter", Input).focus()
-
-    def action_clear_filter(self) -> None:
-        field = self.query_one("#filter", Input)
-        field.value = ""
-        self._main.remove_class("filtering")
-        if field.has_focus or self.focused is None:
-            self.query_one("#in-flight").focus()
-
-    @on(Input.Changed, "#filter")
-    def filter_changed(self) -> None:
-        self._draw_tables()
-
-    @on(Input.Submitted, "#filter")
-    def filter_kept(self) -> None:
-        self._main.set_class(bool(self.query_one("#filter", Input).value), "filtering")
-        self.query_one("#in-flight").focus()
+    def on_answered(self, message: Answered) -> None:
+        message.tell()
 
     # --- drawing
-
-    @property
-    def _main(self) -> Screen[object]:
-        # Not the top screen: the help overlay may lie above.
-        return self.screen_stack[0]
 
     def _catch_up(self) -> None:
         self._shown = self._newest
@@ -216,87 +166,180 @@ class TopApp(App[None]):
         self._draw()
 
     def _draw(self) -> None:
-        """Draw everything from what is shown; the widgets keep nothing of their own but cursor and sort."""
-        width, height = self.size
-        small = width < pages.MIN_WIDTH or height < pages.MIN_HEIGHT
-        self._main.set_class(small, "small")
-        self._main.set_class(height < _SHORT, "short")
-        self._main.set_class(height < _TALL, "tight")
-        if small:
-            self._put("#small", pages.too_small(width, height))
-            return
-        page = self._page()
-        self._main.set_class(page is not None, "page")
-        if page is not None:
-            self._put("#page", page)
-        self._draw_state()
-        self._draw_header(width, height)
-        self._draw_tables()
-
-    def _page(self) -> Text | None:
-        if self._shown is None:
-            return pages.source_failed(self._error) if self._error else pages.starting(self._source_label)
-        return pages.no_engines(self._source()) if pages.is_empty(self._shown) else None
+        self._drawn.show(self._frame())
 
     def _draw_state(self) -> None:
-        colour = not self.no_color
-        line = header.state_line(self._source(), self._state(), self.size.width, colour=colour)
-        self._put("#state", line)
+        self._drawn.show_state(self._frame())
 
-    def _state(self) -> Cell:
+    @property
+    def _main(self) -> MainScreen:
+        main = self.screen_stack[0]
+        assert isinstance(main, MainScreen)
+        return main
+
+    @property
+    def _drawn(self) -> MainScreen | TransferScreen:
+        """The screen that is seen, maybe below a small one."""
+        alone = (screen for screen in self.screen_stack if isinstance(screen, TransferScreen))
+        return next(alone, None) or self._main
+
+    def _frame(self) -> Frame:
+        shown = self._shown
+        play, recording = (shown.play, shown.recording) if shown is not None else (None, None)
+        label = self._source_label or (shown.source if shown is not None else "")
+        state = state_cell(self._freshness(), play, recording)
+        return Frame(shown, units.clean(label), self._error, state)
+
+    def _freshness(self) -> Freshness:
         now = self._clock()
+        silent_s = now - self._newest_at
+        held = None
         if self._paused:
             new = 0
             if self._newest is not None and self._shown is not None:
                 new = max(0, self._newest.totals.transfers - self._shown.totals.transfers)
-            shown = units.coarse_age(now - self._shown_at)
-            return Cell(f"PAUSED, {units.count(new)} new, shown is {shown} old", "warn")
-        if self._error:
-            return Cell("SOURCE ERROR, trying again", "bad")
-        silent_s = now - self._newest_at
-        if silent_s > max(STALE_AFTER_S, 10 * self._refresh_s):
-            return Cell(f"STALE: nothing from the source for {units.coarse_age(silent_s)}", "bad")
-        return Cell("live" if self._shown is not None else "starting")
+            held = Held(now - self._shown_at, new)
+        return Freshness(
+            started=self._shown is not None,
+            held=held,
+            error=bool(self._error),
+            silent_s=silent_s if silent_s > max(STALE_AFTER_S, 10 * self._refresh_s) else 0.0,
+        )
 
-    def _draw_header(self, width: int, height: int) -> None:
-        shown, colour = self._shown, not self.no_color
-        if shown is not None:
-            self._put(
-                "#totals",
-                header.flow(header.totals_pieces(shown.totals, shown.diagnoses), width, colour=colour),
-            )
-            # One column less: the scrollbar, if the engines need one.
-            engines = [
-                *header.engine_pieces(shown.engines, shown.taken_ns),
-                *header.clock_pieces(shown.clocks),
-            ]
-            self._put("#engine-lines", header.flow(engines, width - 1, colour=colour))
-        notices = self._notices()
-        self._main.set_class(bool(notices), "noticed")
-        if notices:
-            limit = 4 if height >= _TALL else 2
-            self._put("#notices", header.notice_lines(notices, width, limit, colour=colour))
+    def on_main_screen_transfer_chosen(self, message: MainScreen.TransferChosen) -> None:
+        screen = TransferScreen(message.transfer, self._frame(), self._explain)
+        self.push_screen(screen, lambda _: self._draw())
 
-    def _draw_tables(self) -> None:
+    # --- keys
+
+    def action_pause(self) -> None:
+        """Hold the screen, or go on; a recording is held itself."""
+        if self._player is not None:
+            self._play(lambda player: player.toggle())
+            return
+        self._paused = not self._paused
+        if self._paused:
+            self._draw_state()
+        else:
+            self._catch_up()
+
+    def action_help(self) -> None:
+        self.push_screen(HelpScreen(self._frame().notices, plays=self._player is not None))
+
+    def action_mark(self) -> None:
+        if self._controls is not None:
+            self.push_screen(MarkScreen(), self._mark)
+
+    def _mark(self, label: str | None) -> None:
+        if label and (controls := self._controls) is not None:
+            self._ask(lambda: controls.mark(label), lambda mark: self._say(f"marked: {mark.label}"))
+
+    def action_record(self) -> None:
+        """Record from now on, or end the recording."""
+        controls = self._controls
+        if controls is None:
+            return
+        if self._player is not None:
+            self._say("this is a recording already", failed=True)
+        elif self._newest is not None and self._newest.recording is not None:
+            path = self._newest.recording.path
+            self._ask(controls.stop_recording, lambda _: self._say(f"recorded: {path}"))
+        else:
+            self._ask(controls.record, lambda path: self._say(f"recording to {path}; r ends it"))
+
+    def action_export(self) -> None:
         if self._shown is not None:
-            self._main.set_class(bool(self._shown.diagnoses), "stuck")
-            text = self._main.query_one("#filter", Input).value.strip()
-            for table in self._main.query(SnapshotTable):
-                table.show(self._shown, text)
+            self.push_screen(ExportScreen(), self._exported)
 
-    def _notices(self) -> tuple[str, ...]:
-        if self._shown is None:
-            return ()  # if the source failed, the whole page says so
-        failed = (f"The source failed: {self._error}",) if self._error else ()
-        return (*failed, *self._shown.notices)
+    def _exported(self, kind: str | None) -> None:
+        if kind:
+            self.call_after_refresh(self._export, kind)  # when the question is gone from the picture
 
-    def _source(self) -> str:
-        label = self._source_label or (self._shown.source if self._shown is not None else "")
-        return units.clean(label)
+    def _export(self, kind: str) -> None:
+        shown, main = self._shown, self._main
+        assert shown is not None
+        view, table = main.view, main.focused
+        if not isinstance(table, SnapshotTable):
+            table = view.first
+        if kind == "svg":
+            data = self.export_screenshot(title=self.TITLE).encode()
+        elif kind == "csv":
+            data = export.as_csv((table.kind, table.selected(shown, limit=_ALL_ROWS)), shown)
+        else:
+            tables = [(t.kind, t.selected(shown, limit=_ALL_ROWS)) for t in view.tables]
+            data = export.as_json(view.TITLE.lower(), tables, shown, main.query_text)
+        try:
+            path = export.write(Path.cwd(), view.TITLE.lower(), kind, data)
+        except PushscopeError as e:
+            self._say(str(e), failed=True)
+        else:
+            self._say(f"written: {path}")
 
-    def _put(self, selector: str, text: Text) -> None:
-        for widget in self._main.query(selector).results(Static):  # none any more, when the app is ending
-            widget.update(text)
+    # --- keys of a recording
+
+    @property
+    def _player(self) -> Player | None:
+        return self._controls.player if self._controls is not None else None
+
+    def _play(self, control: Callable[[Player], object]) -> None:
+        if (player := self._player) is not None:
+            self._feed.ask(partial(control, player))
+
+    def action_along(self, seconds: float) -> None:
+        """Along the recording; without one to the next view."""
+        if self._player is not None:
+            self.action_seek(seconds)
+        elif isinstance(self.screen, MainScreen):
+            self.screen.action_turn(1 if seconds > 0 else -1)
+
+    def action_seek(self, seconds: float) -> None:
+        self._play(lambda player: player.seek(max(0.0, player.state().position_s + seconds)))
+
+    def action_begin(self) -> None:
+        self._play(lambda player: player.seek(0.0))
+
+    def action_speed(self, factor: float) -> None:
+        self._play(lambda player: player.set_speed(player.state().speed * factor))
+
+    def action_step(self) -> None:
+        self._play(lambda player: player.step())
+
+    # --- the feed's thread
+
+    def _ask(self, question: Callable[[], Any], answered: Callable[[Any], object]) -> None:
+        """Have something done in the feed's thread, and its answer, or why there is none, told here."""
+
+        def ask() -> None:
+            try:
+                answer = question()
+            except PushscopeError as e:
+                self._tell(Answered(partial(self._say, str(e), failed=True)))
+            else:
+                self._tell(Answered(partial(answered, answer)))
+
+        self._feed.ask(ask)
+
+    def _explain(self, transfer: Transfer, explained: Callable[[Attempt | None], None]) -> None:
+        if (controls := self._controls) is not None:
+            self._ask(lambda: controls.explain(transfer), explained)
+
+    def _say(self, words: str, *, failed: bool = False) -> None:
+        self.notify(units.clean(words), severity="error" if failed else "information", markup=False)
+
+    # --- the palette
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        yield from super().get_system_commands(screen)
+        main = self._main
+        for number, view in enumerate(VIEWS, 1):
+            go = partial(main.action_view, view.NAME)
+            yield SystemCommand(f"View: {view.TITLE}", f"The same as key {number}", go)
+        yield SystemCommand("Filter", "Rows that fit words and key:value terms", main.action_filter)
+        yield SystemCommand("Pause", "Hold the screen, or go on", self.action_pause)
+        yield SystemCommand("Export", "What is shown, as JSON, CSV or SVG", self.action_export)
+        if self._controls is not None:
+            yield SystemCommand("Record", "Record from now on, or end the recording", self.action_record)
+            yield SystemCommand("Mark", "Give this moment a name", self.action_mark)
 
 
 def run_screen(app: TopApp) -> int:

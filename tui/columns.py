@@ -23,7 +23,9 @@ class Cell:
 
     text: str
     tone: str = ""
-    """``good``, ``bad``, ``warn``, ``dim`` or nothing."""
+    """``good``, ``bad``, ``warn``, ``dim``, a stage's name, or nothing."""
+    runs: tuple[tuple[str, int], ...] = ()
+    """Tones of its parts, each with so many cells, in place of the one tone; for a text of plain width."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from pushscope.telemetry.stuck import Row
 from pushscope.telemetry.transfer import rank_name
 from pushscope.tui.severity import severity_cell
 from pushscope.tui.stuck_view import costs, engines, lasting, subject
-from pushscope.tui.tones import tone_style
+from pushscope.tui.themes import tones_of
+from pushscope.tui.tones import COLOURED, Tones
 
 
 class DetailScreen(ModalScreen[None]):
@@ -35,18 +36,20 @@ class DetailScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="detail"):
-            yield Static(detail_page(self._row, self._snapshot, colour=not self.app.no_color))
+            yield Static(detail_page(self._row, self._snapshot, tones=tones_of(self.app)))
 
 
-def detail_page(row: Row, snapshot: Snapshot, *, colour: bool = True) -> Group:
-    """The page, as wide as it is given room."""
-    return Group(*_parts(row, snapshot, colour=colour))
+def detail_page(
+    row: Row, snapshot: Snapshot, *, tones: Tones = COLOURED, hint: str = "esc closes this page"
+) -> Group:
+    """The page, as wide as it is given room; ``hint`` says which key goes on from here."""
+    return Group(*_parts(row, snapshot, tones), Text(hint, "dim"))
 
 
-def _parts(row: Row, snapshot: Snapshot, *, colour: bool) -> Iterator[RenderableType]:
+def _parts(row: Row, snapshot: Snapshot, tones: Tones) -> Iterator[RenderableType]:
     diagnosis = row.diagnosis
     cell = severity_cell(diagnosis.severity)
-    yield Text.assemble((cell.text, tone_style(cell.tone, colour=colour)), "  ", (diagnosis.code, "bold"))
+    yield Text.assemble((cell.text, tones[cell.tone]), "  ", (diagnosis.code, "bold"))
     route = engines(row, snapshot)
     yield Text("  ".join(filter(None, (subject(row, snapshot), route, f"since {lasting(row, snapshot)}"))))
     yield Text()
@@ -67,7 +70,6 @@ def _parts(row: Row, snapshot: Snapshot, *, colour: bool) -> Iterator[Renderable
     yield Text(diagnosis.runbook)
     if diagnosis.attempt:
         yield Text(f"The whole story: pushscope why {units.clean(diagnosis.subject)}")
-    yield Text("esc closes this page", "dim")
 
 
 def _evidence(diagnosis: Diagnosis, snapshot: Snapshot) -> Table:

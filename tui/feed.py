@@ -2,13 +2,59 @@
 
 from __future__ import annotations
 
+import queue
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
 
+from pushscope.telemetry.marks import Mark
+from pushscope.telemetry.playback import PlayState
 from pushscope.telemetry.snapshot import Snapshot
+from pushscope.telemetry.transfer import Transfer
+from pushscope.telemetry.why.account import Attempt
 
 SnapshotSource = Callable[[], Snapshot]
 """Gives the present state each time it is called; may take its time, may raise."""
+
+
+class Player(Protocol):
+    """A recording that is played: :class:`pushscope.telemetry.playback.Player`."""
+
+    def state(self) -> PlayState: ...
+    def toggle(self) -> None:
+        """Play, or hold."""
+
+    def set_speed(self, speed: float) -> None:
+        """Recorded seconds for each second."""
+
+    def seek(self, position_s: float) -> None: ...
+    def step(self) -> None:
+        """To the next event."""
+
+
+class Controls(Protocol):
+    """What a screen can do with what it watches: :class:`pushscope.telemetry.session.Session`.
+
+    Everything is called in the feed's thread.
+    """
+
+    @property
+    def player(self) -> Player | None:
+        """Of a recording; None if engines are watched."""
+
+    def explain(self, transfer: Transfer) -> Attempt | None:
+        """Its events; None if they are not held any more."""
+
+    def record(self, path: Path | None = None) -> Path:
+        """Record from now on."""
+
+    def stop_recording(self) -> None:
+        """Close the recording."""
+
+    def mark(self, label: str) -> Mark:
+        """Give this moment a name."""
 
 
 class Feed:
@@ -31,6 +77,7 @@ class Feed:
         self._on_snapshot = on_snapshot
         self._on_error = on_error
         self._ended = threading.Event()
+        self._asked: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
         # A daemon: a source that hangs must not keep the program from ending.
         self._thread = threading.Thread(target=self._run, name="pushscope-feed", daemon=True)
 
@@ -40,17 +87,36 @@ class Feed:
     def stop(self, timeout_s: float = 0.5) -> None:
         """Ask no more; waits up to ``timeout_s`` for a question under way."""
         self._ended.set()
+        self._asked.put(None)
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
+    def ask(self, question: Callable[[], Any]) -> None:
+        """Have something done in the feed's thread, between two snapshots; the next snapshot comes at once."""
+        self._asked.put(question)
+
     def _run(self) -> None:
         while not self._ended.is_set():
-            try:
-                snapshot = self._source()
-            except Exception as error:  # noqa: BLE001 (whatever a source raises is shown on the screen)
-                if not self._ended.is_set():
-                    self._on_error(f"{type(error).__name__}: {error}")
-            else:
-                if not self._ended.is_set():
-                    self._on_snapshot(snapshot)
-            self._ended.wait(self._refresh_s)
+            self._take(self._source, self._on_snapshot)
+            self._wait()
+
+    def _wait(self) -> None:
+        """Until the next snapshot is due, or something was asked and done."""
+        due_s = time.monotonic() + self._refresh_s
+        try:
+            question = self._asked.get(timeout=max(0.0, due_s - time.monotonic()))
+            while question is not None:
+                self._take(question)
+                question = self._asked.get_nowait()
+        except queue.Empty:
+            return
+
+    def _take(self, question: Callable[[], Any], hand_on: Callable[[Any], None] | None = None) -> None:
+        try:
+            answer = question()
+        except Exception as error:  # noqa: BLE001 (whatever a source raises is shown on the screen)
+            if not self._ended.is_set():
+                self._on_error(f"{type(error).__name__}: {error}")
+        else:
+            if hand_on is not None and not self._ended.is_set():
+                hand_on(answer)

@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
+from rich.style import Style
 from rich.text import Text
 
 from pushscope.telemetry import units
 from pushscope.telemetry.clocks import ClockOffset
 from pushscope.telemetry.diagnosis.model import WORST_FIRST, Diagnosis
+from pushscope.telemetry.marks import Mark
 from pushscope.telemetry.snapshot import Engine, Totals
 from pushscope.telemetry.stuck import tally
 from pushscope.telemetry.transfer import Outcome
 from pushscope.tui.columns import Cell
 from pushscope.tui.severity import severity_cell
-from pushscope.tui.tones import tone_style
+from pushscope.tui.tones import COLOURED, Tones
 
 BETWEEN = " · "
 SILENT_AFTER_NS = 5_000_000_000
@@ -61,7 +63,7 @@ def engine_piece(engine: Engine, taken_ns: int) -> Cell:
     if engine.processes:
         pids = sorted({process.pid for process in engine.processes})
         where += f"/{pids[0]}" + (f"+{len(pids) - 1}" if len(pids) > 1 else "")
-    state, tone = _engine_state(engine, taken_ns)
+    state, tone = engine_state(engine, taken_ns)
     return Cell(f"{units.clean(engine.name, 16)} {side} {where} {state}", tone)
 
 
@@ -82,7 +84,32 @@ def clock_pieces(clocks: Sequence[ClockOffset]) -> list[Cell]:
     ]
 
 
-def flow(pieces: Iterable[Cell], width: int, *, colour: bool = True) -> Text:
+def mark_pieces(marks: Sequence[Mark], now_unix_s: float) -> list[Cell]:
+    """The last mark, and how long ago it was made."""
+    if not marks:
+        return []
+    last = marks[-1]
+    ago = units.coarse_age(max(0.0, now_unix_s - last.unix_s))
+    return [Cell(f"mark {ago} ago: {units.clean(last.label, 60)}")]
+
+
+def views_line(views: Sequence[tuple[str, str, str]], current: str, width: int) -> Text:
+    """``1 Live 24   2 Stuck 3 …``: name, title and number of each view; a click goes there. The one that is seen is
+    between brackets; where there is little room, the numbers go first."""
+    for numbers in (True, False):
+        line = Text()
+        for key, (name, title, number) in enumerate(views, 1):
+            words = f"{key} {title}" + (f" {number}" if number and numbers else "")
+            click = Style(meta={"@click": f"app.view('{name}')"})
+            seen = name == current
+            line.append(f"[{words}]" if seen else f" {words} ", click + Style(bold=seen, reverse=seen))
+            line.append(" ")
+        if cell_len(line.plain) <= width:
+            break
+    return line
+
+
+def flow(pieces: Iterable[Cell], width: int, *, tones: Tones = COLOURED) -> Text:
     """Pieces side by side, in as many lines as they need; a piece longer than a line is cut."""
     text = Text()
     used = 0
@@ -94,12 +121,12 @@ def flow(pieces: Iterable[Cell], width: int, *, colour: bool = True) -> Text:
         if used:
             text.append(BETWEEN, "dim")
             used += len(BETWEEN)
-        text.append(words, tone_style(piece.tone, colour=colour))
+        text.append(words, tones[piece.tone])
         used += cell_len(words)
     return text
 
 
-def state_line(source: str, state: Cell, width: int, *, colour: bool = True) -> Text:
+def state_line(source: str, state: Cell, width: int, *, tones: Tones = COLOURED) -> Text:
     """The first line: the program, what it reads, and, at the right, whether it is live."""
     left = "pushscope top"
     room = width - cell_len(state.text) - 2
@@ -108,10 +135,10 @@ def state_line(source: str, state: Cell, width: int, *, colour: bool = True) -> 
     left = units.clean(left, room)
     text = Text(left, "bold")
     text.append(" " * max(width - cell_len(left) - cell_len(state.text), 1))
-    return text.append(state.text, tone_style(state.tone, colour=colour) or "bold")
+    return text.append(state.text, tones[state.tone] or "bold")
 
 
-def notice_lines(notices: Sequence[str], width: int, limit: int, *, colour: bool = True) -> Text:
+def notice_lines(notices: Sequence[str], width: int, limit: int, *, tones: Tones = COLOURED) -> Text:
     """Up to ``limit`` notices, each cut to one line; the last line says how many more there are."""
     shown = list(notices[:limit])
     more = len(notices) - len(shown)
@@ -119,10 +146,11 @@ def notice_lines(notices: Sequence[str], width: int, limit: int, *, colour: bool
     lines = [units.clean("! " + notice, width) for notice in shown]
     if more:
         lines[-1] = units.clean("! " + shown[-1], width - len(ending)) + ending
-    return Text("\n".join(lines), tone_style("warn", colour=colour))
+    return Text("\n".join(lines), tones["warn"])
 
 
-def _engine_state(engine: Engine, taken_ns: int) -> tuple[str, str]:
+def engine_state(engine: Engine, taken_ns: int) -> tuple[str, str]:
+    """In words, and their tone: alive, silent for how long, or which part of it is gone."""
     if not engine.alive:
         part = any(process.alive for process in engine.processes)
         gone = " and ".join(process.name for process in engine.gone) if part else ""

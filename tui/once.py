@@ -15,8 +15,8 @@ from pushscope.tui import header, pages
 from pushscope.tui.columns import GAP, Cell, fit, put
 from pushscope.tui.selection import select
 from pushscope.tui.stuck_table import KINDS
-from pushscope.tui.tables import TableKind
-from pushscope.tui.tones import tone_style
+from pushscope.tui.table_kind import TableKind
+from pushscope.tui.tones import COLOURED
 
 ROW_LIMIT = 50
 """Rows of each table; what lies beyond is a number."""
@@ -39,7 +39,7 @@ def snapshot_json(snapshot: Snapshot) -> bytes:
 
 def _lines(snapshot: Snapshot, width: int, limit: int) -> Iterator[Text]:
     for notice in snapshot.notices:
-        yield Text(units.clean(f"! {notice}"), tone_style("warn"))
+        yield Text(units.clean(f"! {notice}"), COLOURED["warn"])
     if pages.is_empty(snapshot):
         yield pages.no_engines(snapshot.source)
         return
@@ -70,7 +70,7 @@ def _table(kind: TableKind[Any], snapshot: Snapshot, width: int, limit: int) -> 
             cell = f.column.cell(shown, snapshot, f.width)
             if position:
                 row.append(gap)
-            row.append(put(cell.text, f.width, right=f.column.right), tone_style(cell.tone))
+            row.append(put(cell.text, f.width, right=f.column.right), COLOURED[cell.tone])
         yield row
     if selection.more:
         yield Text(selection.more)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic
 
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.units import count
 from pushscope.tui.columns import R
-from pushscope.tui.tables import Sort, TableKind
+from pushscope.tui.lookup import Lookup
+from pushscope.tui.query import EVERYTHING, Query
+from pushscope.tui.table_kind import Sort, TableKind
 
 ROW_LIMIT = 200
 """Rows of a table; what lies beyond is a number. It bounds the work of a frame."""
@@ -32,11 +35,24 @@ class Selection(Generic[R]):
 
 
 def select(
-    kind: TableKind[R], snapshot: Snapshot, sort: Sort[R], text: str = "", limit: int = ROW_LIMIT
+    kind: TableKind[R],
+    snapshot: Snapshot,
+    sort: Sort[R],
+    query: Query = EVERYTHING,
+    limit: int = ROW_LIMIT,
+    *,
+    backwards: bool = False,
 ) -> Selection[R]:
-    """The first ``limit`` rows of a table with ``text`` in a request id or an engine's name or id."""
+    """The first ``limit`` rows of a table that fit a filter, in an order or the other way round."""
     everything = kind.rows(snapshot)
-    rows = kind.matching(everything, snapshot, text.lower()) if text else everything
-    key = sort.key
-    first = rows[:limit] if key is None else heapq.nsmallest(limit, rows, key=lambda t: key(t, snapshot))
-    return Selection(tuple(first), matching=len(rows), total=len(everything), sort=sort.name)
+    rows: Sequence[R] = everything
+    if query:
+        lookup = Lookup(snapshot)
+        rows = [row for row in everything if query.fits(row, kind.fields, lookup)]
+    key, name = sort.key, sort.name + (", backwards" if backwards else "")
+    if key is None:
+        first = list(rows[: -limit - 1 : -1] if backwards else rows[:limit])
+    else:
+        choose = heapq.nlargest if backwards else heapq.nsmallest
+        first = choose(limit, rows, key=lambda t: key(t, snapshot))
+    return Selection(tuple(first), matching=len(rows), total=len(everything), sort=name)

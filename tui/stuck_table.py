@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.stuck import Row, rows_of
 from pushscope.telemetry.units import clean
 from pushscope.tui.columns import Cell, Column
 from pushscope.tui.severity import severity_cell
 from pushscope.tui.stuck_view import engines, lasting, subject
-from pushscope.tui.tables import IN_FLIGHT, RECENT, WAITING, Sort, TableKind, transfers_with
-
-
-def _with(rows: tuple[Row, ...], snapshot: Snapshot, text: str) -> tuple[Row, ...]:
-    """The diagnoses with a text in their code, subject, or engines."""
-    return tuple(
-        row
-        for row in rows
-        if text in row.diagnosis.code
-        or text in subject(row, snapshot).lower()
-        or (row.transfer is not None and transfers_with((row.transfer,), snapshot, text))
-    )
-
+from pushscope.tui.table_kind import Sort, TableKind
+from pushscope.tui.tables import IN_FLIGHT, RECENT, WAITING
+from pushscope.tui.transfer_fields import STUCK_FIELDS
 
 STUCK: TableKind[Row] = TableKind(
     title="Stuck",
@@ -41,15 +31,22 @@ STUCK: TableKind[Row] = TableKind(
         ),
     ),
     sorts=(
-        Sort("worst"),
-        Sort("oldest", lambda row, _: row.diagnosis.since_ns),
-        Sort("why", lambda row, _: row.diagnosis.code),
-        Sort("request", lambda row, _: row.diagnosis.subject),
+        Sort("worst", column="how bad"),
+        Sort("oldest", lambda row, _: row.diagnosis.since_ns, column="since"),
+        Sort("why", lambda row, _: row.diagnosis.code, column="why"),
+        Sort("request", lambda row, _: row.diagnosis.subject, column="request, engine"),
     ),
     identity=lambda row: row.key,
-    matching=_with,
+    fields=STUCK_FIELDS,
     only_if_any=True,
 )
+
+OLDEST: TableKind[Row] = replace(
+    STUCK,
+    sorts=(STUCK.sorts[1], STUCK.sorts[0], *STUCK.sorts[2:]),
+    only_if_any=False,
+)
+"""The same for a screen of its own, where the oldest comes first."""
 
 KINDS: tuple[TableKind[Any], ...] = (STUCK, IN_FLIGHT, WAITING, RECENT)
 """What a page of text shows: what is wrong comes first."""

@@ -14,7 +14,7 @@ from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.stuck import Alike, Change, Row, Stuck, Verdict, folded, tally
 from pushscope.tui.severity import WORD, severity_cell
 from pushscope.tui.tables import route
-from pushscope.tui.tones import tone_style
+from pushscope.tui.tones import COLOURED
 
 ROW_LIMIT = 50
 """Diagnoses that are printed; what lies beyond is a number. JSON has them all."""
@@ -47,7 +47,7 @@ def stuck_lines(stuck: Stuck, snapshot: Snapshot, console: Console) -> Iterator[
     if (more := len(rows) - ROW_LIMIT) > 0:
         yield Text(f"… and {units.count(more)} more")
     for why in stuck.unknown:
-        yield Text(units.clean(f"! cannot tell: {why}"), tone_style("warn"))
+        yield Text(units.clean(f"! cannot tell: {why}"), COLOURED["warn"])
     yield Text(units.clean(summary(stuck, snapshot)), "bold")
 
 
@@ -130,7 +130,7 @@ def wall_time(unix_s: float) -> str:
 def _head(each: Row | Alike, snapshot: Snapshot, *, whole: bool) -> Text:
     row, number = (each.rows[0], len(each.rows)) if isinstance(each, Alike) else (each, 1)
     cell = severity_cell(row.diagnosis.severity)
-    head = Text(f"{cell.text:<{WORD}}", tone_style(cell.tone))
+    head = Text(f"{cell.text:<{WORD}}", COLOURED[cell.tone])
     head.append(f"  {row.diagnosis.code}", "bold")
     whom = (
         f"{units.count(number)} requests"

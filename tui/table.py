@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 from rich.segment import Segment
@@ -16,10 +16,12 @@ from textual.strip import Strip
 
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.units import count
-from pushscope.tui.columns import GAP, Fitted, fit, put
-from pushscope.tui.selection import Selection, select
-from pushscope.tui.tables import TableKind
-from pushscope.tui.tones import tone_style
+from pushscope.tui.columns import GAP, Cell, Fitted, fit, put
+from pushscope.tui.query import EVERYTHING, Query
+from pushscope.tui.selection import ROW_LIMIT, Selection, select
+from pushscope.tui.table_kind import TableKind
+from pushscope.tui.themes import tones_of
+from pushscope.tui.tones import Tones
 
 HEAD_LINES = 2
 """The title and the column titles, which don't scroll."""
@@ -44,11 +46,14 @@ class SnapshotTable(ScrollView, can_focus=True):
     ]
 
     class Chosen(Message):
-        """Enter was pressed on a row."""
+        """Enter was pressed on a row, or it was clicked twice."""
 
         def __init__(self, row: object) -> None:
             super().__init__()
             self.row = row
+
+    class Moved(Message):
+        """The cursor was moved to another row."""
 
     def __init__(self, kind: TableKind[Any], *, id: str, takes_the_rest: bool = False) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -59,8 +64,9 @@ class SnapshotTable(ScrollView, can_focus=True):
         self.kind = kind
         self.selection: Selection[Any] = Selection()
         self._snapshot: Snapshot | None = None
-        self._filter = ""
+        self._query = EVERYTHING
         self._sort = 0
+        self._backwards = False
         self._cursor = 0
         self._held: Hashable = None
         """The identity of the row under a moved cursor; None while it rests on the first row, whichever that is."""
@@ -69,11 +75,11 @@ class SnapshotTable(ScrollView, can_focus=True):
 
     # --- what the app calls
 
-    def show(self, snapshot: Snapshot, text: str = "") -> None:
-        """Draw a snapshot, filtered by ``text``."""
+    def show(self, snapshot: Snapshot, query: Query = EVERYTHING) -> None:
+        """Draw a snapshot, filtered by ``query``."""
         self._snapshot = snapshot
-        self._filter = text
-        self.selection = select(self.kind, snapshot, self.kind.sorts[self._sort], text)
+        self._query = query
+        self.selection = self.selected(snapshot)
         self._follow()
         height = HEAD_LINES + len(self.selection.rows) + bool(self.selection.more)
         if self.virtual_size.height != height:
@@ -84,15 +90,26 @@ class SnapshotTable(ScrollView, can_focus=True):
                 self.styles.max_height = max(height, HEAD_LINES + 1) + 1
         self.refresh()
 
-    def next_sort(self) -> str:
-        """Sort by the next order, start again at the top, and say its name."""
-        self._sort = (self._sort + 1) % len(self.kind.sorts)
+    def selected(self, snapshot: Snapshot, limit: int = ROW_LIMIT) -> Selection[Any]:
+        """The rows of a snapshot, filtered and sorted as this table is."""
+        sort = self.kind.sorts[self._sort]
+        return select(self.kind, snapshot, sort, self._query, limit, backwards=self._backwards)
+
+    def next_sort(self) -> None:
+        """Sort by the next order, and start again at the top."""
+        self._sort_by((self._sort + 1) % len(self.kind.sorts))
+
+    def turn_round(self) -> None:
+        """The same order, the last row first."""
+        self._sort_by(self._sort, backwards=not self._backwards)
+
+    def _sort_by(self, sort: int, *, backwards: bool = False) -> None:
+        self._sort, self._backwards = sort, backwards
         self._held = None
         self._cursor = 0
         self.scroll_to(y=0, animate=False)
         if self._snapshot is not None:
-            self.show(self._snapshot, self._filter)
-        return self.kind.sorts[self._sort].name
+            self.show(self._snapshot, self._query)
 
     @property
     def cursor_row(self) -> Any:
@@ -123,8 +140,23 @@ class SnapshotTable(ScrollView, can_focus=True):
         self._move_to((self._cursor + 1) % max(len(self.selection.rows), 1))
 
     def on_click(self, event: events.Click) -> None:
-        if event.y >= HEAD_LINES:
-            self._move_to(event.y - HEAD_LINES + self.scroll_offset.y)
+        row = event.y - HEAD_LINES + self.scroll_offset.y
+        if event.y == HEAD_LINES - 1:
+            self._column_clicked(event.x - MARK)
+        elif event.y >= HEAD_LINES and row < len(self.selection.rows):
+            self._move_to(row)
+            if event.chain > 1:
+                self.action_choose()
+
+    def _column_clicked(self, x: int) -> None:
+        for fitted in self._fitted:
+            if 0 <= x < fitted.width + GAP:
+                for number, sort in enumerate(self.kind.sorts):
+                    if sort.column == fitted.column.title:
+                        again = number == self._sort and not self._backwards
+                        self._sort_by(number, backwards=again)
+                return
+            x -= fitted.width + GAP
 
     @property
     def _page(self) -> int:
@@ -136,6 +168,7 @@ class SnapshotTable(ScrollView, can_focus=True):
         self._held = self.kind.identity(rows[self._cursor]) if self._cursor else None
         self._reveal()
         self.refresh()
+        self.post_message(self.Moved())
 
     def _follow(self) -> None:
         rows = self.selection.rows
@@ -193,7 +226,7 @@ class SnapshotTable(ScrollView, can_focus=True):
     def _title_line(self, width: int, base: Style) -> Strip:
         selection = self.selection
         number = count(selection.total)
-        if self._filter:
+        if self._query:
             number = f"{count(selection.matching)} of {number} match"
         shown = f", first {len(selection.rows)} shown" if selection.more else ""
         words = f" {self.kind.title} {number}{shown} · by {selection.sort or self.kind.sorts[0].name} "
@@ -214,16 +247,28 @@ class SnapshotTable(ScrollView, can_focus=True):
         at_cursor = self.has_focus and row == self._cursor
         if at_cursor:
             base = base + Style(reverse=True)
-        colour = not self.app.no_color
+        tones = tones_of(self.app)
         segments = [Segment("> " if at_cursor else "  ", base)]
         for position, fitted in enumerate(self._fitted):
             cell = fitted.column.cell(shown, snapshot, fitted.width)
             gap = " " * GAP if position < len(self._fitted) - 1 else ""
             text = put(cell.text, fitted.width, right=fitted.column.right)
             # Reversed, a tone would paint the cell's background.
-            style = base if at_cursor else base + tone_style(cell.tone, colour=colour)
-            segments.append(Segment(text + gap, style))
+            if at_cursor:
+                segments.append(Segment(text + gap, base))
+            elif cell.runs and cell.text == text.rstrip():
+                segments += _in_runs(cell, base, tones)
+                segments.append(Segment(" " * (len(text) - len(cell.text)) + gap, base))
+            else:
+                segments.append(Segment(text + gap, base + tones[cell.tone]))
         return _strip(segments, width, base)
+
+
+def _in_runs(cell: Cell, base: Style, tones: Tones) -> Iterator[Segment]:
+    at = 0
+    for tone, num_cells in cell.runs:
+        yield Segment(cell.text[at : at + num_cells], base + tones[tone])
+        at += num_cells
 
 
 def _strip(segments: list[Segment], width: int, base: Style) -> Strip:

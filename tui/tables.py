@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import Any, Generic
+from collections.abc import Callable
+from dataclasses import replace
 
 from rich.cells import cell_len
 
 from pushscope.telemetry import units
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.transfer import Outcome, Stage, Transfer
-from pushscope.tui.columns import Cell, Column, R
+from pushscope.tui.bars import stage_bar
+from pushscope.tui.columns import Cell, Column
+from pushscope.tui.table_kind import Sort, TableKind
+from pushscope.tui.transfer_fields import TRANSFER_FIELDS
 
 OUTCOME_TONES = {
     Outcome.DELIVERED: "good",
@@ -54,54 +56,11 @@ _STAGE_DROPS = {
 }
 
 
-@dataclass(frozen=True)
-class Sort(Generic[R]):
-    """An order of rows; ``key`` None means: as the snapshot has them."""
-
-    name: str
-    key: Callable[[R, Snapshot], Any] | None = None
-
-
-@dataclass(frozen=True)
-class TableKind(Generic[R]):
-    """One of the tables."""
-
-    title: str
-    empty: str
-    """What is said when there is nothing to show."""
-    rows: Callable[[Snapshot], tuple[R, ...]]
-    columns: tuple[Column[R], ...]
-    sorts: tuple[Sort[R], ...]
-    identity: Callable[[R], Hashable]
-    """What stays the same from one snapshot to the next: by it the cursor stays on its row."""
-    matching: Callable[[tuple[R, ...], Snapshot, str], tuple[R, ...]]
-    """The rows that have a text, given in lower case."""
-    only_if_any: bool = False
-    """Shown only while it has rows."""
-
-
 def identity(transfer: Transfer) -> tuple[str | None, str | None, int]:
     """A transfer's D request, or P's where D is not known."""
     if transfer.d_request is not None:
         return transfer.d_engine, transfer.d_request, transfer.attempt
     return transfer.p_engine, transfer.p_request or transfer.base_id, transfer.attempt
-
-
-def transfers_with(transfers: tuple[Transfer, ...], snapshot: Snapshot, text: str) -> tuple[Transfer, ...]:
-    """Those with ``text``, in lower case, in a request id or in the name or at the start of the id of an engine."""
-    engines = {e.engine_id for e in snapshot.engines if text in e.name.lower()}
-    return tuple(
-        t
-        for t in transfers
-        if text in t.base_id.lower()
-        or (t.d_request is not None and text in t.d_request.lower())
-        or (t.p_request is not None and text in t.p_request.lower())
-        or t.p_engine in engines
-        or t.d_engine in engines
-        # An engine id only from its start: a UUID contains nearly every pair of digits somewhere.
-        or (t.p_engine is not None and t.p_engine.lower().startswith(text))
-        or (t.d_engine is not None and t.d_engine.lower().startswith(text))
-    )
 
 
 def route(transfer: Transfer, snapshot: Snapshot, width: int = 36) -> str:
@@ -203,6 +162,10 @@ def _exposed(transfer: Transfer, _: Snapshot, __: int) -> Cell:
     return Cell(units.UNKNOWN if transfer.exposed_ns is None else units.duration(transfer.exposed_ns / 1e9))
 
 
+def _bar(transfer: Transfer, snapshot: Snapshot, width: int) -> Cell:
+    return stage_bar(transfer, snapshot.taken_ns, width)
+
+
 def _stage_column(stage: Stage) -> Column[Transfer]:
     def cell(transfer: Transfer, _: Snapshot, __: int) -> Cell:
         return Cell(stage_time(transfer, stage))
@@ -235,13 +198,13 @@ _ROUTE: Column[Transfer] = Column("P -> D", _route, width=10, most=14, drop=2)
 _SEEN: Column[Transfer] = Column("seen", _seen, width=6, drop=4)
 _BYTES: Column[Transfer] = Column("bytes", _bytes, width=8, drop=6, right=True)
 
-_BY_REQUEST: Sort[Transfer] = Sort("request", lambda transfer, _: transfer.base_id)
-_BY_ENGINES: Sort[Transfer] = Sort("engines", route)
-_BY_BYTES: Sort[Transfer] = Sort("most bytes", _largest(lambda transfer: transfer.num_bytes))
+_BY_REQUEST: Sort[Transfer] = Sort("request", lambda transfer, _: transfer.base_id, column="request")
+_BY_ENGINES: Sort[Transfer] = Sort("engines", route, column="P -> D")
+_BY_BYTES: Sort[Transfer] = Sort("most bytes", _largest(lambda transfer: transfer.num_bytes), column="bytes")
 
 IN_FLIGHT: TableKind[Transfer] = TableKind(
     identity=identity,
-    matching=transfers_with,
+    fields=TRANSFER_FIELDS,
     title="In flight",
     empty="nothing in flight",
     rows=lambda snapshot: snapshot.in_flight,
@@ -253,14 +216,15 @@ IN_FLIGHT: TableKind[Transfer] = TableKind(
         Column("ranks", _ranks, width=5, drop=1, right=True),
         _BYTES,
         _SEEN,
+        Column("its time so far", _bar, width=12, most=48, drop=3),
         Column("tokens", _tokens, width=8, drop=7, right=True),
         Column("blocks", _blocks, width=7, drop=8, right=True),
         Column("first", _first, width=12, most=16, drop=9),
     ),
     sorts=(
-        Sort("age"),
+        Sort("age", column="age"),
         _BY_BYTES,
-        Sort("stage", lambda transfer, _: (transfer.stage or "", transfer.since_ns)),
+        Sort("stage", lambda transfer, _: (transfer.stage or "", transfer.since_ns), column="stage"),
         _BY_ENGINES,
         _BY_REQUEST,
     ),
@@ -268,7 +232,7 @@ IN_FLIGHT: TableKind[Transfer] = TableKind(
 
 WAITING: TableKind[Transfer] = TableKind(
     identity=identity,
-    matching=transfers_with,
+    fields=TRANSFER_FIELDS,
     title="Waiting rendezvous",
     empty="nobody waits",
     rows=lambda snapshot: snapshot.waiting,
@@ -282,38 +246,47 @@ WAITING: TableKind[Transfer] = TableKind(
         _SEEN,
     ),
     sorts=(
-        Sort("age"),
-        Sort("most tokens", _largest(lambda transfer: transfer.num_tokens)),
-        Sort("who waits", lambda transfer, _: (transfer.waits, transfer.since_ns)),
+        Sort("age", column="since"),
+        Sort("most tokens", _largest(lambda transfer: transfer.num_tokens), column="tokens"),
+        Sort(
+            "who waits", lambda transfer, _: (transfer.waits, transfer.since_ns), column="who waits for whom"
+        ),
         _BY_ENGINES,
         _BY_REQUEST,
     ),
 )
 
+_RECENT_COLUMNS: tuple[Column[Transfer], ...] = (
+    _REQUEST,
+    _ROUTE,
+    Column("outcome", _outcome, width=18, most=44),
+    _SEEN,
+    Column("ago", _ended, width=7, drop=16, right=True),
+    Column("first", _first, width=12, drop=7),
+    Column("exposed", _exposed, width=7, drop=1, right=True),
+    *(_stage_column(stage) for stage in Stage),
+    _BYTES,
+)
+_NEWEST: Sort[Transfer] = Sort("newest", column="ago")
+_SLOWEST: Sort[Transfer] = Sort(
+    "longest exposed", _largest(lambda transfer: transfer.exposed_ns), column="exposed"
+)
+_RECENT_SORTS: tuple[Sort[Transfer], ...] = (
+    Sort("longest rendezvous", _largest(_stage_length(Stage.RENDEZVOUS)), column="rendez."),
+    Sort("longest wire", _largest(_stage_length(Stage.WIRE)), column="wire"),
+    Sort("outcome", lambda transfer, _: transfer.outcome.value, column="outcome"),
+    _BY_BYTES,
+    _BY_REQUEST,
+)
+
 RECENT: TableKind[Transfer] = TableKind(
     identity=identity,
-    matching=transfers_with,
+    fields=TRANSFER_FIELDS,
     title="Recent",
     empty="nothing has ended yet",
     rows=lambda snapshot: snapshot.recent,
-    columns=(
-        _REQUEST,
-        _ROUTE,
-        Column("outcome", _outcome, width=18, most=44),
-        _SEEN,
-        Column("ago", _ended, width=7, drop=16, right=True),
-        Column("first", _first, width=12, drop=7),
-        Column("exposed", _exposed, width=7, drop=1, right=True),
-        *(_stage_column(stage) for stage in Stage),
-        _BYTES,
-    ),
-    sorts=(
-        Sort("newest"),
-        Sort("longest exposed", _largest(lambda transfer: transfer.exposed_ns)),
-        Sort("longest rendezvous", _largest(_stage_length(Stage.RENDEZVOUS))),
-        Sort("longest wire", _largest(_stage_length(Stage.WIRE))),
-        Sort("outcome", lambda transfer, _: transfer.outcome.value),
-        _BY_BYTES,
-        _BY_REQUEST,
-    ),
+    columns=_RECENT_COLUMNS,
+    sorts=(_NEWEST, _SLOWEST, *_RECENT_SORTS),
 )
+ENDED: TableKind[Transfer] = replace(RECENT, title="Ended lately", sorts=(_SLOWEST, _NEWEST, *_RECENT_SORTS))
+"""The same for a screen of its own, where the slowest comes first."""

@@ -6,22 +6,23 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.style import Style
 from rich.text import Text
 
 from pushscope.telemetry import units
 from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.snapshot import Engine, Snapshot
-from pushscope.telemetry.transfer import Outcome, Rank, Stage, StageTime, rank_name
+from pushscope.telemetry.transfer import Outcome, Rank, StageTime, rank_name
 from pushscope.telemetry.why.account import Account, Answer, Attempt
 from pushscope.tui.columns import put
 from pushscope.tui.severity import severity_cell
 from pushscope.tui.stuck_view import wall_time
 from pushscope.tui.tables import OUTCOME_TONES
-from pushscope.tui.tones import tone_style
+from pushscope.tui.tones import COLOURED
+from pushscope.tui.waterfall import axis_of, waterfall
 
 _INDENT = "  "
-_MIN_BAR, _MAX_BAR = 12, 60
-_ORDER = tuple(Stage)
+_MAX_BAR = 60
 
 
 def render_account(account: Account, console: Console) -> None:
@@ -90,7 +91,7 @@ class _Page:
         transfer = attempt.transfer
         if transfer is None:
             return Text("no transfer yet: no blocks and no registration were seen")
-        words = Text(transfer.outcome.value, tone_style(OUTCOME_TONES.get(transfer.outcome, "")))
+        words = Text(transfer.outcome.value, COLOURED[OUTCOME_TONES.get(transfer.outcome, "")])
         if transfer.is_open:
             at = f" in {transfer.stage.value}" if transfer.stage else ""
             words.append(f" for {self._ago(transfer.since_ns)}{at}")
@@ -122,7 +123,7 @@ class _Page:
 
     def _diagnosis(self, diagnosis: Diagnosis, attempt: Attempt) -> Iterator[Text]:
         cell = severity_cell(diagnosis.severity)
-        head = Text(_INDENT).append(cell.text, tone_style(cell.tone)).append(f"  {diagnosis.code}", "bold")
+        head = Text(_INDENT).append(cell.text, COLOURED[cell.tone]).append(f"  {diagnosis.code}", "bold")
         about = "" if diagnosis.attempt else f"  on {self._name(diagnosis.subject)}"
         lasting, ended = self._lasting(diagnosis.since_ns, attempt)
         yield head.append(units.clean(f"{about}  for {lasting}" + ", until it ended" * ended))
@@ -162,52 +163,13 @@ class _Page:
     # -- where the time went
 
     def _stages(self, attempt: Attempt, stages: Sequence[StageTime]) -> Iterator[Text]:
-        begin = min((attempt.began_ns, *(s.start_ns for s in stages)))
         is_open = attempt.transfer is not None and attempt.transfer.is_open
-        now_ns = self._account.taken_ns if is_open else attempt.last_ns
-        end = max((now_ns if is_open else begin, *(s.end_ns or s.start_ns for s in stages)))
-        rows = [
-            (s.stage.value, self._between(s, attempt), self._took(s, now_ns, is_open=is_open)) for s in stages
-        ]
-        widths = [max(cell_len(row[column]) for row in rows) for column in range(3)]
-        room = self._width - sum(widths) - 2 * len(widths) - len(_INDENT) * 2
-        bar = max(_MIN_BAR, min(room, _MAX_BAR))
-        axis = units.duration((end - begin) / 1e9)
+        axis = axis_of(stages, attempt.began_ns, self._account.taken_ns if is_open else None)
+        names = self._name(attempt.p_engine), self._name(attempt.d_engine)
+        room = self._width - len(_INDENT) * 2
         yield from self._title("where the time went")
-        ruler = f"0{axis:>{bar - 1}}"
-        yield Text(_INDENT * 2 + " " * (sum(widths) + 2 * len(widths)) + ruler, "dim")
-        ordered = sorted(
-            zip(stages, rows, strict=True), key=lambda pair: (pair[0].start_ns, _ORDER.index(pair[0].stage))
-        )
-        for stage, row in ordered:
-            words = "  ".join(
-                put(cell, w, right=c == 2) for c, (cell, w) in enumerate(zip(row, widths, strict=True))
-            )
-            drawn = self._drawn(stage.start_ns - begin, (stage.end_ns or end) - begin, end - begin, bar)
-            yield Text(
-                f"{_INDENT * 2}{words}  {drawn}{'>' if stage.end_ns is None and is_open else ''}".rstrip()
-            )
-
-    def _drawn(self, start: int, stop: int, whole: int, width: int) -> str:
-        first = min(width - 1, start * width // max(whole, 1))
-        last = max(first + 1, min(width, -(-stop * width // max(whole, 1))))
-        return " " * first + self._bar * (last - first)
-
-    def _took(self, stage: StageTime, now_ns: int, *, is_open: bool) -> str:
-        if stage.end_ns is None:
-            return f"{units.age((now_ns - stage.start_ns) / 1e9)} …" if is_open else "no end"
-        return ("≤" if stage.upper_bound else "") + units.duration(stage.seconds)
-
-    def _between(self, stage: StageTime, attempt: Attempt) -> str:
-        ends = [
-            f"{side}/{rank_name(rank)}"
-            for side, rank in (
-                (self._name(attempt.p_engine), stage.rank),
-                (self._name(attempt.d_engine), stage.peer_rank),
-            )
-            if rank is not None
-        ]
-        return units.clean(" - ".join(ends))
+        for line in waterfall(stages, axis, names, room, lambda _: (self._bar, Style()), most=_MAX_BAR):
+            yield Text(_INDENT * 2) + line
 
     # -- what happened
 

@@ -5,12 +5,16 @@ Times are nanoseconds of one monotonic clock; ``NOW`` is the moment of every sna
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import msgspec
 
 from pushscope.telemetry.diagnosis.model import Diagnosis, Evidence, Severity
-from pushscope.telemetry.snapshot import Engine, EngineProcess, Snapshot, Totals
+from pushscope.telemetry.history import Second
+from pushscope.telemetry.marks import Mark
+from pushscope.telemetry.pace import Pace, RankPace, StagePace, Times
+from pushscope.telemetry.snapshot import Engine, EngineProcess, Pair, Snapshot, Totals, Vitals
 from pushscope.telemetry.transfer import PUSH_STAGES, Outcome, Rank, Stage, StageTime, Transfer
 
 MS = 1_000_000
@@ -424,3 +428,110 @@ def _ids(base: str, *, p_engine: str) -> dict[str, str | None]:
         "p_engine": p_engine,
         "p_request": base + "-0a0a0a0a",
     }
+
+
+# -- what a session knows beside -----------------------------------------------------------------------
+
+
+def times(p50_s: float, count: int = 400, *, spread: float = 3.0) -> Times:
+    """Times around a median, in a shape with one peak."""
+    peak = max(0, min(15, int(math.log10(max(p50_s, 1e-6) / 1e-6) * 2)))
+    shape = tuple(max(0, count // 2 ** (1 + abs(n - peak)) - 2) for n in range(16))
+    return Times(
+        count=count, p50_s=p50_s, p90_s=p50_s * spread, p99_s=p50_s * spread**2, max_s=p50_s * 12, shape=shape
+    )
+
+
+def pace() -> Pace:
+    """Push and pull, and two ranks of one engine of which the second is slow."""
+    medians = {stage: ns / 1e9 for stage, ns in _LENGTHS.items()}
+    push = tuple(StagePace(mode="push", stage=stage, times=times(s)) for stage, s in medians.items())
+    of_pull = {
+        Stage.RELAY: 0.02,
+        Stage.ALLOCATION: 0.004,
+        Stage.HANDOFF: 0.001,
+        Stage.WIRE: 0.03,
+        Stage.WAKE: 0.01,
+    }
+    pull = tuple(StagePace(mode="pull", stage=stage, times=times(s, 90)) for stage, s in of_pull.items())
+    bound = StagePace(mode="push", stage=Stage.WIRE, upper_bound=True, times=times(0.05, 7))
+    slow = RankPace(
+        engine=P1, rank=(0, 1), stage=Stage.WIRE, times=times(0.048), others_p50_s=0.012, outlier=True
+    )
+    usual = RankPace(engine=P1, rank=(0, 0), stage=Stage.WIRE, times=times(0.012), others_p50_s=0.048)
+    only = RankPace(engine=D1, rank=(0, 0), stage=Stage.WAKE, times=times(0.006))
+    return Pace(
+        transfers=490,
+        exposed={"push": times(0.026), "pull": times(0.071, 90)},
+        stages=(*push, *pull, bound),
+        ranks=(slow, usual, only),
+    )
+
+
+def history(seconds: int = 90) -> tuple[Second, ...]:
+    """A load that rises, with a dip."""
+    return tuple(
+        Second(
+            int(UNIX_NOW) - seconds + n,
+            delivered=0 if 40 <= n < 45 else 2 + n // 10,
+            bad=int(n == 44),
+            num_bytes=(2 + n // 10) * 30_000_000,
+            in_flight=3 + n % 7,
+            waiting=n // 20,
+            stuck=int(n > 70),
+        )
+        for n in range(seconds)
+    )
+
+
+def watched(**changes: object) -> Snapshot:
+    """What a session that has gone on for a while shows: everything that a screen can draw."""
+    session: dict[str, object] = {
+        "pace": pace(),
+        "history": history(),
+        "marks": (
+            Mark(UNIX_NOW - 60, "start: 200 requests at 4/s", "lab load (pid 77)"),
+            Mark(UNIX_NOW - 12, "rate 8/s", "lab load (pid 77)"),
+        ),
+        "vitals": (
+            Vitals(
+                engine_id=P1,
+                pinned_requests=3,
+                pinned_blocks=412,
+                pinned_tokens=6_592,
+                handshakes_done=2,
+                registrations_unmatched=1,
+                blocks_unmatched=2,
+                writes=5,
+                leases=3,
+                loop_share=0.004,
+            ),
+            Vitals(
+                engine_id=P2, handshakes_done=1, handshakes_failed=2, handshakes_pending=1, loop_share=0.02
+            ),
+            Vitals(engine_id=D1, held_blocks=64, handshakes_done=2),
+        ),
+        "pairs": (
+            Pair(
+                p_engine=P1,
+                d_engine=D1,
+                in_flight=8,
+                waiting=2,
+                oldest_s=95.0,
+                delivered=1_240,
+                num_bytes=31_000_000_000,
+                exposed=times(0.026),
+                handshake="done",
+                heartbeats_applied=14,
+                heartbeats_ignored=3,
+            ),
+            Pair(
+                p_engine=P2,
+                d_engine=D1,
+                in_flight=3,
+                bad=4,
+                handshake="failed: connection refused by 10.0.0.9:5600",
+            ),
+        ),
+    }
+    return msgspec.structs.replace(stuck(), **(session | changes))

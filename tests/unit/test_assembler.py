@@ -713,12 +713,14 @@ class TestRanks:
             assert t.waits == f"D waits for P's tp{1 - rank} to pair it"
 
     def test_ranks_that_write_different_attempts_to_one_registration(self):
-        """Rank 1 lost the first prefill's push, and pairs the second's: D is one transfer, not two."""
+        """Rank 1 lost the first prefill's push, and pairs the second's: D is one transfer, not two. What rank 0 has of
+        the second waits on."""
         said = self.said(second_rank=False)
         said += [(P_SCHEDULER, ev.BlocksStaged(ms(60), P2, 4, 100, 30.0))]
         said += [(o, _renamed(e, {P1: P2})) for o, e in self.said() if o is self.P1]
-        t, *rest = attempts(assembled(said, self.ALL))
-        assert rest == []
+        t, left = attempts(assembled(said, self.ALL))
+        assert (left.p_request, left.d_request, left.outcome) == (P2, None, Outcome.WAITING)
+        assert left.pairing == "tp1 gave these blocks to another attempt"
         assert (t.p_request, t.d_request, t.descriptors) == (P1, D1, 16)
         assert t.pairing == "P's ranks paired attempts differently: tp0 1→1, tp1 2→1"
 

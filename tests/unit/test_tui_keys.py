@@ -273,7 +273,7 @@ async def test_a_source_that_never_worked_fills_the_page_with_its_error() -> Non
 
     async with running(broken) as (app, _):
         assert "owned by uid 1001" in words(app, "#page")
-        assert not table(app).display
+        assert not app.query_one("#view").display
 
 
 async def test_a_silent_source_is_stale_before_long() -> None:
@@ -295,9 +295,9 @@ async def test_no_engines_says_what_to_check() -> None:
         page = words(app, "#page")
         for hint in ("kv_connector_module_path", "pushscope.connector", "PUSHSCOPE_DIR", "same user"):
             assert hint in page
-        assert not table(app).display
+        assert not app.query_one("#view").display
         await take(app, pilot, samples.busy())  # an engine comes up: the tables appear
-        assert table(app).display
+        assert app.query_one("#view").display
 
 
 async def test_too_small_says_how_large_and_recovers() -> None:
@@ -314,7 +314,8 @@ async def test_few_lines_cut_the_header_not_the_tables() -> None:
     async with running(samples.engine_gone, size=(60, 16)) as (app, _):
         assert app.query_one("#totals").size.height == 2
         assert app.query_one("#engines").size.height == 1
-        assert all(table(app, name).size.height >= 3 for name in ("in-flight", "waiting", "recent"))
+        assert all(table(app, name).size.height >= 3 for name in ("in-flight", "waiting"))
+        assert not table(app, "recent").size.height, "it has a view of its own"
 
 
 async def test_a_gone_engine_comes_first_and_lost_events_are_told() -> None:
@@ -375,9 +376,10 @@ async def test_a_table_asks_for_no_more_lines_than_it_ever_needed() -> None:
         assert table(app).size.height == grown  # not asked back: the tables don't jump about
 
 
-async def test_many_engines_scroll_within_two_lines() -> None:
+@pytest.mark.parametrize(("size", "lines_for_them"), [((80, 24), 1), ((80, 40), 2)])
+async def test_many_engines_scroll_within_a_line_or_two(size: tuple[int, int], lines_for_them: int) -> None:
     engines = tuple(samples.engine(f"P{i}", f"{i}" * 36, "P", 4000 + i) for i in range(24))
-    async with running(lambda: samples.busy(engines=engines), size=(80, 24)) as (app, _):
+    async with running(lambda: samples.busy(engines=engines), size=size) as (app, _):
         area = app.query_one("#engines")
-        assert area.size.height == 2
+        assert area.size.height == lines_for_them
         assert area.max_scroll_y > 0

@@ -15,6 +15,7 @@ from pushscope.telemetry.stuck import Row, rows_of
 from pushscope.tui.detail import DetailScreen, detail_page
 from pushscope.tui.once import render_snapshot
 from pushscope.tui.table import SnapshotTable
+from pushscope.tui.transfer_screen import TransferScreen
 
 from . import samples
 from .samples import NOW, S
@@ -98,9 +99,9 @@ async def test_n_does_nothing_where_nothing_is_stuck() -> None:
         assert app.focused is table(app)
 
 
-async def test_enter_shows_sentence_evidence_and_remedy_and_escape_closes() -> None:
+async def test_enter_on_an_engine_shows_sentence_evidence_and_remedy_and_escape_closes() -> None:
     async with running(samples.stuck) as (app, pilot):
-        await pilot.press("n", "n", "enter")
+        await pilot.press("n", "enter")
         assert isinstance(app.screen, DetailScreen)
         await take(app, pilot, well())  # what goes on behind it doesn't disturb it
         assert isinstance(app.screen, DetailScreen)
@@ -109,11 +110,13 @@ async def test_enter_shows_sentence_evidence_and_remedy_and_escape_closes() -> N
 
 
 @pytest.mark.parametrize("name", ["in-flight", "waiting", "recent"])
-async def test_enter_on_a_transfer_shows_nothing(name: str) -> None:
+async def test_enter_on_a_transfer_opens_its_page(name: str) -> None:
     async with running(samples.stuck) as (app, pilot):
         table(app, name).focus()
         await pilot.press("enter")
-        assert not isinstance(app.screen, DetailScreen)
+        await pilot.pause()
+        assert isinstance(app.screen, TransferScreen)
+        assert app.screen.told.transfer == table(app, name).cursor_row
 
 
 async def test_the_cursor_stays_on_its_diagnosis() -> None:

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pushscope.telemetry import events as ev
@@ -115,6 +115,18 @@ def assembled(world: World) -> tuple[list[Transfer], list[ev.Event]]:
     return closed, events
 
 
+# One rank of P has written the first of many prefills to D when its lease ends; the other writes a later one there.
+ONE_RANK_LATE = [("prefill", 0)] * 7 + [
+    ("decode", 0),
+    ("time", 1),
+    ("time", 1),
+    ("prefill", 0),
+    ("prefill", 0),
+]
+ONE_RANK_LATE += [("turn", 6), ("prefill", 0), ("time", 40)]
+
+
+@example((2, 1), ONE_RANK_LATE)
 @given(st.sampled_from([(1, 1), (2, 1), (1, 2)]), st.lists(ACTS, min_size=15, max_size=30))
 @settings(
     max_examples=EXAMPLES,

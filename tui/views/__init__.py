@@ -1,0 +1,1 @@
+"""The views of ``pushscope top``, each on a key of its own."""
