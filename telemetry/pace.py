@@ -24,8 +24,9 @@ OUTLIER_RATIO: Final = 1.5
 OUTLIER_S: Final = 0.001
 """A rank is slow by both: half as long again, which is ten times what a bucket's width can feign, and by a
 millisecond, for below that the ranks differ by when their loops come round."""
-_STEP: Final = 1.1
-_MIDDLE: Final = _STEP**-0.5
+PRECISE: Final = 1.1
+"""The step of histograms whose percentiles are to be less than 5 % off: see ``times_of``."""
+_MIDDLE: Final = PRECISE**-0.5
 """Times a bucket's end: where in it a time is taken to lie, less than 5 % off."""
 
 
@@ -87,7 +88,7 @@ class _Series:
     __slots__ = ("_histogram", "_told")
 
     def __init__(self) -> None:
-        self._histogram = Histogram(_STEP)
+        self._histogram = Histogram(PRECISE)
         self._told: Times | None = None
 
     def add(self, ns: int) -> None:
