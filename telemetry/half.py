@@ -147,6 +147,15 @@ class Half:
         kinds = _D_OVER if self.decodes else _P_OVER
         return min((e.t for (kind, _, _), e in self.events.items() if kind in kinds), default=None)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether this side was done with its part, or gave it up."""
+        kinds = _D_OVER if self.decodes else _P_OVER
+        for kind, _, _ in self.events:  # noqa: SIM110 - as in ``has``
+            if kind in kinds:
+                return True
+        return False
+
     def add(self, rank: Rank, event: ev.Event) -> bool:
         """Fold an event in; False if it was no news."""
         kind = type(event)

@@ -24,7 +24,7 @@ def pinned(groups: Iterable[Group]) -> dict[str, Holds]:
     found: dict[str, Holds] = {}
     for group in groups:
         for half in group.halves.values():
-            if not half.decodes and (staged := _staged(half)) is not None and half.over_ns is None:
+            if not half.decodes and (staged := _staged(half)) is not None and not half.is_over:
                 before = found.get(half.engine, Holds())
                 found[half.engine] = Holds(
                     before.requests + 1, before.blocks + staged.num_blocks, before.tokens + staged.num_tokens
@@ -45,4 +45,7 @@ def abandoned(followed: Iterable[Transfer]) -> dict[str, Holds]:
 
 
 def _staged(half: Half) -> ev.BlocksStaged | None:
-    return next((e for e in half.events.values() if isinstance(e, ev.BlocksStaged)), None)
+    for event in half.events.values():
+        if type(event) is ev.BlocksStaged:
+            return event
+    return None

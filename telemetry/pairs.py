@@ -48,7 +48,8 @@ class _Open:
             self.in_flight += 1
         else:
             self.waiting += 1
-        self.since_ns = min(transfer.opened_ns, self.since_ns or transfer.opened_ns)
+        if self.since_ns is None or transfer.opened_ns < self.since_ns:
+            self.since_ns = transfer.opened_ns
 
 
 class PairsFold:
@@ -120,7 +121,10 @@ def _open(snapshot: Snapshot) -> dict[_Ends, _Open]:
     for transfers in (snapshot.in_flight, snapshot.waiting):
         for transfer in transfers:
             if transfer.p_engine is not None and transfer.d_engine is not None:
-                found.setdefault((transfer.p_engine, transfer.d_engine), _Open()).add(transfer)
+                ends = (transfer.p_engine, transfer.d_engine)
+                if (known := found.get(ends)) is None:
+                    known = found[ends] = _Open()
+                known.add(transfer)
     return found
 
 
