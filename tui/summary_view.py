@@ -64,8 +64,8 @@ def _stage_table(phase: Phase, width: int) -> Table:
     for name in ("mode", "n", "p50", "p90", "p99", "max"):
         table.add_column(name, justify="right", no_wrap=True)
     for pace in phase.stages:
-        name = Text(("≤ " if pace.upper_bound else "") + pace.stage.value)
-        table.add_row(name, pace.mode, units.count(pace.times.count), *_durations(pace.times))
+        stage = Text(("≤ " if pace.upper_bound else "") + pace.stage.value)
+        table.add_row(stage, pace.mode, units.count(pace.times.count), *_durations(pace.times))
     return table
 
 
