@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.group import Group
-from pushscope.telemetry.half import Half
 from pushscope.telemetry.transfer import Transfer
 
 
@@ -21,15 +20,17 @@ class Holds(NamedTuple):
 
 def pinned(groups: Iterable[Group]) -> dict[str, Holds]:
     """Per P engine: staged, and neither sent nor given up."""
-    found: dict[str, Holds] = {}
+    staged: dict[str, list[ev.BlocksStaged]] = {}
     for group in groups:
         for half in group.halves.values():
-            if not half.decodes and (staged := _staged(half)) is not None and not half.is_over:
-                before = found.get(half.engine, Holds())
-                found[half.engine] = Holds(
-                    before.requests + 1, before.blocks + staged.num_blocks, before.tokens + staged.num_tokens
-                )
-    return found
+            if (pins := half.pins) is not None:
+                staged.setdefault(half.engine, []).append(pins)
+    return {
+        engine: Holds(
+            len(all_of_it), sum(e.num_blocks for e in all_of_it), sum(e.num_tokens for e in all_of_it)
+        )
+        for engine, all_of_it in staged.items()
+    }
 
 
 def abandoned(followed: Iterable[Transfer]) -> dict[str, Holds]:
@@ -42,10 +43,3 @@ def abandoned(followed: Iterable[Transfer]) -> dict[str, Holds]:
                 before.requests + 1, before.blocks + (t.num_blocks or 0), before.tokens + (t.num_tokens or 0)
             )
     return found
-
-
-def _staged(half: Half) -> ev.BlocksStaged | None:
-    for event in half.events.values():
-        if type(event) is ev.BlocksStaged:
-            return event
-    return None
