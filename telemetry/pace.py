@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from heapq import nsmallest
+from itertools import accumulate
 from typing import Final
 
 import msgspec
@@ -228,15 +229,14 @@ def times_of(histogram: Histogram) -> Times:
     if not histogram.total:
         return Times()
     max_s = histogram.max_ns / 1e9
+    ends_ns, numbers = zip(*histogram.buckets(), strict=True)
+    seconds = [min(end_ns * _MIDDLE / 1e9, max_s) for end_ns in ends_ns]
     shape = [0] * (len(SHAPE_BOUNDS_S) + 1)
-    found: list[float] = []
-    ranks = [units.nearest_rank(int(histogram.total), percent) for percent in (50, 90, 99)]
-    seen = 0
-    for end_ns, number in histogram.buckets():
-        seconds = min(end_ns * _MIDDLE / 1e9, max_s)
-        shape[bisect_left(SHAPE_BOUNDS_S, seconds)] += int(number)
-        seen += int(number)
-        while len(found) < len(ranks) and seen >= ranks[len(found)]:
-            found.append(seconds)
-    p50_s, p90_s, p99_s = found
-    return Times(count=seen, p50_s=p50_s, p90_s=p90_s, p99_s=p99_s, max_s=max_s, shape=tuple(shape))
+    for value, number in zip(seconds, numbers, strict=True):
+        shape[bisect_left(SHAPE_BOUNDS_S, value)] += int(number)
+    up_to = list(accumulate(numbers))
+    count = int(up_to[-1])
+    p50_s, p90_s, p99_s = (
+        seconds[bisect_left(up_to, units.nearest_rank(count, percent))] for percent in (50, 90, 99)
+    )
+    return Times(count=count, p50_s=p50_s, p90_s=p90_s, p99_s=p99_s, max_s=max_s, shape=tuple(shape))
