@@ -92,8 +92,12 @@ class _Cause:
     def see(self, told: StuckCause, attempt: int) -> None:
         if len(self._subjects) < MAX_SUBJECTS:
             self._subjects.add((told.example, attempt))
-        if self._told is None or told.longest_s >= self._told.longest_s:
+        if self._told is None:
             self._told = told
+            return
+        worst = min(told.severity, self._told.severity, key=WORST_FIRST.index)
+        longest = max(self._told, told, key=lambda each: each.longest_s)
+        self._told = msgspec.structs.replace(longest, severity=worst)
 
     def told(self) -> StuckCause | None:
         return self._told and msgspec.structs.replace(self._told, subjects=len(self._subjects))
@@ -107,7 +111,7 @@ class _Counted:
         self._outcomes: Counter[str] = Counter()
         self._num_bytes = 0
         self._pace = StageFold()
-        self._causes: dict[tuple[str, Severity], _Cause] = {}
+        self._causes: dict[str, _Cause] = {}
 
     def ended(self, transfer: Transfer) -> None:
         self._outcomes[transfer.outcome.value] += 1
@@ -116,11 +120,10 @@ class _Counted:
         self._pace.add(transfer)
 
     def see(self, told: StuckCause, attempt: int) -> None:
-        key = (told.code, told.severity)
-        if key not in self._causes and len(self._causes) < MAX_CAUSES:
-            self._causes[key] = _Cause()
-        if key in self._causes:
-            self._causes[key].see(told, attempt)
+        if told.code not in self._causes and len(self._causes) < MAX_CAUSES:
+            self._causes[told.code] = _Cause()
+        if told.code in self._causes:
+            self._causes[told.code].see(told, attempt)
 
     def phase(self, end_unix_s: float) -> Phase:
         seconds = end_unix_s - self.begin_unix_s
