@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from pushscope.telemetry.cli import Connect, Replay, RingFolder, Token, print_out, say, where, write_out
-from pushscope.telemetry.live import Watched
+from pushscope.telemetry.live import Watched, watched
 from pushscope.telemetry.summary import summary_json
 from pushscope.telemetry.units import clean
 from pushscope.telemetry.where import Where
@@ -76,6 +76,10 @@ def top_command(open_source: OpenSource) -> Callable[..., None]:
     return command
 
 
+command = top_command(watched)
+"""``pushscope top`` as it is: of engines and recordings."""
+
+
 @dataclass(frozen=True)
 class Look:
     """How the screen is wanted."""
@@ -105,14 +109,14 @@ def top(
             else f"expected a folder for the summary at {look.summary.absolute().parent}, found none; make it first"
         )
     try:
-        with open_source(told, once) as watched:
+        with open_source(told, once) as opened:
             if json_output:
-                _print_json(watched.snapshots, None if once else look.refresh_s)
+                _print_json(opened.snapshots, None if once else look.refresh_s)
             elif once:
-                _print_text(watched.snapshots)
+                _print_text(opened.snapshots)
             else:
-                return _run_app(watched, look, "" if told.is_live else f"recording {told.replay}")
-            _write_summary(watched, look)
+                return _run_app(opened, look, "" if told.is_live else f"recording {told.replay}")
+            _write_summary(opened, look)
     except BrokenPipeError:
         return 0  # the reader of the pipe has seen enough
     except (OSError, ValueError) as error:
@@ -120,7 +124,7 @@ def top(
     return 0
 
 
-def _run_app(watched: Watched, look: Look, label: str) -> int:
+def _run_app(opened: Watched, look: Look, label: str) -> int:
     from pushscope.tui.app import TopApp, run_screen  # noqa: PLC0415 (Textual takes time that --once needn't spend)
     from pushscope.tui.themes import known  # noqa: PLC0415
 
@@ -128,23 +132,23 @@ def _run_app(watched: Watched, look: Look, label: str) -> int:
         return _complain(
             f"expected a theme as --theme, found {clean(look.theme, 40)!r}; known: {', '.join(known())}"
         )
-    app = TopApp(watched.snapshots, look.refresh_s, label, controls=watched.session, theme=look.theme)
+    app = TopApp(opened.snapshots, look.refresh_s, label, controls=opened.session, theme=look.theme)
     # Modules and classes stay for good. Left to the collector, they would be walked again and again, in
     # pauses of some 20 ms, which is more than a usual frame takes.
     gc.collect()
     gc.freeze()
     code = run_screen(app)
-    if watched.session is not None:
-        summary = watched.session.summary()
+    if opened.session is not None:
+        summary = opened.session.summary()
         if summary.total is not None and summary.total.transfers:
             print_out(lambda console: render_summary(summary, console))
-        _write_summary(watched, look)
+        _write_summary(opened, look)
     return code
 
 
-def _write_summary(watched: Watched, look: Look) -> None:
-    if look.summary is not None and watched.session is not None:
-        look.summary.write_bytes(summary_json(watched.session.summary()) + b"\n")
+def _write_summary(opened: Watched, look: Look) -> None:
+    if look.summary is not None and opened.session is not None:
+        look.summary.write_bytes(summary_json(opened.session.summary()) + b"\n")
 
 
 def _print_text(snapshots: SnapshotSource) -> None:
