@@ -45,6 +45,7 @@ BENCHES: dict[str, Bench] = {
         by_default=False,
     ),
     "screen": Bench("bench.screen", "first paint and frames of pushscope top"),
+    "watching": Bench("bench.watching", "CPU of pushscope top beside idle engines, and 50,000 events/s"),
     "serving": Bench("bench.serving", "TTFT, TPOT and CPU of engines, recording over plain vLLM"),
     "watched": Bench(
         "bench.serving",

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
-import pty
-import select
-import signal
-import struct
-import sys
-import termios
 import time
 from typing import Any
 
 import msgspec
 
 from bench.estimate import median_of
-from bench.figure import BenchError, Figure, Progress, Settings
+from bench.figure import Figure, Progress, Settings
 from bench.memory import Traffic
 from bench.rings import ORIGINS, ring_folder
+from bench.top_process import TopProcess
 from bench.traffic import SUBMITTED, stream
 from pushscope.telemetry.ring import RingWriter
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.watch import Watcher
 from pushscope.tui.app import SnapshotTaken, TopApp
+from pushscope.tui.main_screen import VIEWS
 
 IN_FLIGHT = 10_000
 PAINTS = 7
-FRAMES = 40
+FRAMES = 100
+FRAMES_OF_A_VIEW = 10
 WIDTH, HEIGHT = 200, 60
 PAINT_BUDGET_S = 1.0
 FRAME_BUDGET_MS = 50.0
-_GIVE_UP_S = 30.0
 _NEVER_S = 3600.0
 
 
@@ -62,42 +56,25 @@ def run(_settings: Settings, progress: Progress) -> list[Figure]:
 
 def _paint(environment: dict[str, str]) -> tuple[float, float]:
     """Seconds from the start of the program to its first screen, and to a screen with the transfers on it."""
-    start = time.perf_counter()
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ.update(environment, TERM="xterm-256color")
-        os.execv(sys.executable, [sys.executable, "-c", "from pushscope.lab.main import main; main()", "top"])
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
-    try:
+    with TopProcess(environment, size=(WIDTH, HEIGHT)) as top:
         # The footer is on the first screen already, the transfers are once the rings are read.
-        return _seen(terminal, b"Pause", start), _seen(terminal, b"cmpl-", start)
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        os.close(terminal)
-
-
-def _seen(terminal: int, wanted: bytes, start: float) -> float:
-    """Seconds since ``start`` until the program has written ``wanted``."""
-    written = b""
-    while (left_s := start + _GIVE_UP_S - time.perf_counter()) > 0:
-        if select.select([terminal], [], [], left_s)[0]:
-            written += os.read(terminal, 1 << 16)
-            if wanted in written:
-                return time.perf_counter() - start
-    raise BenchError(f"pushscope top did not show {wanted.decode()!r} within {_GIVE_UP_S:g} s")
+        return top.seen(b"Pause"), top.seen(b"cmpl-")
 
 
 async def _frames(progress: Progress) -> list[float]:
-    """Milliseconds of CPU for each frame: a new snapshot taken, and the whole screen composed and encoded."""
+    """Milliseconds of CPU for each frame: a new snapshot taken, and the whole screen composed and encoded. In turns of
+    all views, and with a filter."""
     crowd = _crowd()
     app = TopApp(lambda: crowd, _NEVER_S)
     spent = []
     async with app.run_test(size=(WIDTH, HEIGHT)) as pilot:
         while not app.shows_something:
             await pilot.pause(0.01)
+        await pilot.press("slash", *"stage:wire", "enter")
         for number in range(FRAMES):
             progress(number / FRAMES, f"frame {number + 1} of {FRAMES}")
+            if number % FRAMES_OF_A_VIEW == 0:
+                await pilot.press(str(1 + number // FRAMES_OF_A_VIEW % len(VIEWS)))
             frame = _later(crowd, number)
             start = time.process_time()
             app.post_message(SnapshotTaken(frame))
