@@ -1,6 +1,6 @@
 """Draws the pictures of the README and the guides from a real run: ``make pictures``.
 
-``python docs/make_pictures.py [NAME…]``: those of ``top``, ``stuck`` and ``trace`` that are named, or all.
+``python docs/make_pictures.py [NAME…]``: those of ``top``, ``views`` and ``trace`` that are named, or all.
 """
 
 from __future__ import annotations
@@ -42,6 +42,16 @@ SIZE = (118, 32)
 LOAD = LoadPlan(duration_s=12, concurrency=10, prompt_tokens=(500, 4000), output_tokens=(16, 64), seed=1)
 TRACED = LoadPlan(num_requests=3, prompt_tokens=1500, output_tokens=16, seed=2)
 WRONG = ("lost-prefill", "different-ids", "abort-registered")
+VIEWS = {
+    "top-live": ["1"],
+    "top-stuck": ["2"],
+    "top-recent": ["3"],
+    "top-stages": ["4"],
+    "top-engines": ["5"],
+    "top-transfer": ["2", "enter"],
+    "top-filter": ["1", "slash", *"!outcome:delivered age>100ms", "enter"],
+}
+"""The keys that lead to each view."""
 
 
 async def _draw(name: str, router_url: str, rings: Path, score: Callable[[Snapshot], int]) -> None:
@@ -65,16 +75,30 @@ def _busy(shown: Snapshot) -> int:
     return 10 * min(3, len(shown.in_flight)) + min(5, len(shown.waiting))
 
 
-def _wrong(shown: Snapshot) -> int:
-    return 100 * len(shown.diagnoses) + _busy(shown)
-
-
-async def _draw_stuck(router_url: str, rings: Path) -> None:
+async def _draw_views(router_url: str, rings: Path) -> None:
+    """Each view of ``top``, under load and with a few things wrong."""
     with Sight(rings) as sight:
         async with ground(lab_dir(), sight) as at, AsyncExitStack() as faults:
             for name in WRONG:
                 await faults.enter_async_context(FAULTS[name].make(at))
-            await _draw("stuck", router_url, rings, _wrong)
+            await _draw_each(router_url, rings)
+
+
+async def _draw_each(router_url: str, rings: Path) -> None:
+    load = asyncio.create_task(run_load(LOAD, ServerTarget(router_url)))
+    with watched(Where(rings=rings)) as (source, session):
+        assert session is not None
+        session.mark("10 requests at once")
+        app = TopApp(source, 0.25, "1P1D, vLLM and NIXL on CPU", controls=session)
+        async with app.run_test(size=SIZE) as pilot:
+            while not (app._newest and app._newest.in_flight and len(app._newest.diagnoses) >= len(WRONG)):
+                await pilot.pause(0.1)
+            for name, keys in VIEWS.items():
+                await pilot.press(*keys)
+                await pilot.pause(0.5)
+                (IMAGES / f"{name}.svg").write_text(app.export_screenshot(title="pushscope top"))
+                await pilot.press("escape")
+    await load
 
 
 def _draw_trace(deployment: Deployment, sink: OtlpSink) -> None:
@@ -115,7 +139,7 @@ def _span(sunk: SunkSpan, pids: dict[str, str]) -> Span:
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or ["top", "stuck", "trace"]
+    wanted = sys.argv[1:] or ["top", "views", "trace"]
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, OtlpSink() as sink:
         rings = Path(folder)
@@ -127,8 +151,8 @@ def main() -> None:
                 _draw_trace(deployment, sink)
             if "top" in wanted:
                 asyncio.run(_draw("top", deployment.router_url, rings, _busy))
-            if "stuck" in wanted:
-                asyncio.run(_draw_stuck(deployment.router_url, rings))
+            if "views" in wanted:
+                asyncio.run(_draw_views(deployment.router_url, rings))
 
 
 if __name__ == "__main__":

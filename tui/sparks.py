@@ -9,12 +9,13 @@ from rich.text import Text
 
 from pushscope.telemetry import units
 from pushscope.telemetry.snapshot import Snapshot
-from pushscope.telemetry.transfer import Stage
+from pushscope.telemetry.transfer import PULL_STAGES, PUSH_STAGES, Stage
 from pushscope.tui.bars import LETTERS, spark
 from pushscope.tui.tones import Tones
 
 _LEAST, _MOST = 8, 60
 _GAP: Final = "   "
+_STAGES: Final = {"push": PUSH_STAGES, "pull": PULL_STAGES}
 
 
 def spark_line(snapshot: Snapshot, width: int, tones: Tones) -> Text:
@@ -51,13 +52,16 @@ def _room(lines: list[tuple[str, list[int], str, str]], width: int) -> int:
     return (width - words - len(_GAP) * (len(lines) - 1)) // len(lines)
 
 
-def legend(width: int, tones: Tones) -> Text:
-    """``g registration  f flight …``, as many as have room."""
-    text = Text("  ")
-    for stage in Stage:
-        words = f" {stage.value}  "
-        if cell_len(text.plain) + 1 + len(words) > width:
+def legend(snapshot: Snapshot, width: int, tones: Tones) -> Text:
+    """``g registration f flight …``: the stages of the modes that the engines are in, as many as have room."""
+    modes = {engine.mode for engine in snapshot.engines}
+    stages = _STAGES.get(next(iter(modes)), tuple(Stage)) if len(modes) == 1 else tuple(Stage)
+    text = Text(" ")
+    for stage in stages:
+        words = f" {stage.value}"
+        if cell_len(text.plain) + 2 + len(words) > width:
             break
+        text.append(" ")
         text.append(LETTERS[stage], tones[stage.value])
         text.append(words, "dim")
     return text

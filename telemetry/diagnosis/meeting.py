@@ -111,7 +111,8 @@ def _unclear(case: Case, since_ns: int) -> str:
     named = ", ".join(f"'{s.p_request or s.base_id}'" for s in case.strangers[:_NAMED])
     more = f" and {count - _NAMED} more" if count > _NAMED else ""
     prefills = f"{count} unclaimed prefills" if count > 1 else "an unclaimed prefill"
-    rivals = f", for which {case.rivals} other requests of D could wait as well" if case.rivals else ""
+    others = f"{case.rivals} other request{'s' if case.rivals > 1 else ''} of D"
+    rivals = f", for which {others} could wait as well" if case.rivals else ""
     return (
         f"D has waited {case.since(since_ns)} for '{t.d_request or t.base_id}', of which P has no prefill, but "
         f"{prefills} of as many tokens ({t.num_tokens}) under other ids: {named}{more}{rivals}. The two legs may have "

@@ -35,7 +35,7 @@ class LiveView(View):
         self.set_class(bool(snapshot.history), "with-history")
         tones = tones_of(self.app)
         self.put("#sparks", spark_line(snapshot, self.app.size.width, tones))
-        self.put("#legend", legend(self.app.size.width, tones))
+        self.put("#legend", legend(snapshot, self.app.size.width, tones))
 
     @staticmethod
     def count(snapshot: Snapshot) -> str:
