@@ -8,7 +8,6 @@ from typing import Final
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.tui.columns import Cell
 
-
 STARTING: Final = Cell("starting")
 
 
