@@ -27,7 +27,7 @@ from pushscope.lab.otlp import Otlp
 from pushscope.lab.spec import prefill_decode
 from pushscope.lab.tracing import roots_to
 from pushscope.lab.up import LabPlan, lab
-from pushscope.telemetry.live import snapshots
+from pushscope.telemetry.live import watched
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.spans.model import Kind, Span
 from pushscope.telemetry.spans.tree import tree_lines
@@ -47,8 +47,8 @@ WRONG = ("lost-prefill", "different-ids", "abort-registered")
 async def _draw(name: str, router_url: str, rings: Path, score: Callable[[Snapshot], int]) -> None:
     """Let ``top`` watch a load, and keep the moment that scores most."""
     load = asyncio.create_task(run_load(LOAD, ServerTarget(router_url)))
-    with snapshots(Where(rings=rings)) as source:
-        app = TopApp(source, 0.25, "1P1D, vLLM and NIXL on CPU")
+    with watched(Where(rings=rings)) as (source, session):
+        app = TopApp(source, 0.25, "1P1D, vLLM and NIXL on CPU", controls=session)
         async with app.run_test(size=SIZE) as pilot:
             best = 0
             while not load.done():

@@ -33,7 +33,7 @@ from pushscope.lab.up import LabError, LabPlan, lab
 from pushscope.telemetry.cli import POLL_S, sentences
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.ids import recorded_id
-from pushscope.telemetry.live import snapshots
+from pushscope.telemetry.live import watched
 from pushscope.telemetry.report import summarize
 from pushscope.telemetry.ring import default_folder
 from pushscope.telemetry.snapshot import Snapshot
@@ -145,8 +145,8 @@ def _load_behind_the_screen(plan: LoadPlan, target: Target, rings: Path) -> list
 
     thread = threading.Thread(target=load, name="load", daemon=True)
     thread.start()
-    with snapshots(Where(rings=rings)) as source:
-        status = run_screen(TopApp(source, 0.5, "the demo's engines"))
+    with watched(Where(rings=rings)) as (source, session):
+        status = run_screen(TopApp(source, 0.5, "the demo's engines", controls=session))
     answered = list(results)
     with contextlib.suppress(RuntimeError):  # it has come to its end by itself
         loop.call_soon_threadsafe(task.cancel)

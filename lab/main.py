@@ -10,7 +10,7 @@ from pushscope.lab.demo import demo
 from pushscope.telemetry import cli as telemetry_cli
 from pushscope.telemetry.agent.command import agent
 from pushscope.telemetry.doctor.command import doctor
-from pushscope.telemetry.live import snapshots
+from pushscope.telemetry.live import watched
 from pushscope.telemetry.spans import command as trace_command
 from pushscope.telemetry.watch import rest_the_collector
 from pushscope.tui.cli import top_command
@@ -25,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("top")(top_command(snapshots))
+app.command("top")(top_command(watched))
 app.command()(stuck)
 app.command()(why)
 app.command()(report)

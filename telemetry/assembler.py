@@ -258,31 +258,33 @@ class Assembler:
             self._transfers(group)
             yield group
 
+    def groups_of(self, transfer: Transfer) -> Iterator[Group]:
+        """The groups that halves of a transfer are followed in, with their transfers; mostly one, or none any more."""
+        for engine, request in (
+            (transfer.d_engine, transfer.d_request),
+            (transfer.p_engine, transfer.p_request),
+        ):
+            group = self._group_of.get((engine or "", request or ""))
+            if group is not None:
+                self._transfers(group)
+                yield group
+
     def sides_of(self, transfer: Transfer) -> Sides | None:
         """What a transfer that is followed was made of; None if it is not followed any more."""
-        for identity in ((transfer.d_engine, transfer.d_request), (transfer.p_engine, transfer.p_request)):
-            group = self._group_of.get((identity[0] or "", identity[1] or ""))
-            if group is None:
-                continue
+        for group in self.groups_of(transfer):
             transfers = self._transfers(group)
             for index, known in enumerate(transfers):
                 if _names(known) == _names(transfer):
-                    return Sides(
-                        *group.sides_of(index),
-                        self._heard(known.p_engine, group.made_of[index].p),
-                        self._heard(known.d_engine, group.made_of[index].d),
-                        group.made_of[index].taken_by,
-                        group.made_of[index].released_ns,
-                        transfers[:index] + transfers[index + 1 :],
-                    )
+                    pair, others = group.made_of[index], transfers[:index] + transfers[index + 1 :]
+                    heard = self._heard(known.p_engine, pair.p), self._heard(known.d_engine, pair.d)
+                    return Sides(*group.sides_of(index), *heard, pair.taken_by, pair.released_ns, others)
         return None
 
     def fell_short_at_p(self, transfer: Transfer) -> bool:
         """Whether P's lease ended, or something failed at P, in a transfer that is followed."""
         identity = (transfer.p_engine or "", transfer.p_request or "")
-        group = self._group_of.get(identity)
-        half = group.halves.get(identity) if group else None
-        return half is not None and half.has(ev.LeaseExpired, ev.TransferFailed)
+        halves = (group.halves.get(identity) for group in self.groups_of(transfer))
+        return any(half.has(ev.LeaseExpired, ev.TransferFailed) for half in halves if half)
 
     def _transfers(self, group: Group) -> tuple[Transfer, ...]:
         if group.transfers is None:

@@ -7,8 +7,9 @@ that a later version added come last and have defaults: an older version skips t
 
 from __future__ import annotations
 
+import os
 import struct
-from typing import Final
+from typing import BinaryIO, Final
 from zlib import crc32
 
 import msgspec
@@ -95,6 +96,34 @@ class Encoder:
 def _framed(frame: _Rings | _Frame) -> bytes:
     body = _encode(frame)
     return _HEAD.pack(len(body), crc32(body)) + body
+
+
+def extent(file: BinaryIO) -> tuple[int, int]:
+    """When the first and the last reading in a file of frames were taken: it hops from frame to frame, and decodes only
+    those at the ends. ``file`` stands behind ``MAGIC``. Frames after a damaged length don't count; (0, 0): none.
+    """
+    size = file.seek(0, os.SEEK_END)
+    at, places = len(MAGIC), []
+    while at + _HEAD.size <= size:
+        file.seek(at)
+        length, _ = _HEAD.unpack(file.read(_HEAD.size))
+        at += _HEAD.size + length
+        if at > size or length > _MAX_FRAME_BYTES:
+            break
+        places.append((at - length, length))
+    first = next((t for place in places if (t := _time_at(file, *place)) is not None), 0)
+    last = next((t for place in reversed(places) if (t := _time_at(file, *place)) is not None), 0)
+    return first, max(first, last)
+
+
+def _time_at(file: BinaryIO, at: int, length: int) -> int | None:
+    """When the reading in a frame was taken; None of a frame that has none."""
+    file.seek(at)
+    try:
+        frame = _decode(file.read(length))
+    except msgspec.MsgspecError:
+        return None
+    return frame.t_ns if isinstance(frame, _Frame) else None
 
 
 class Decoder:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 from operator import attrgetter
-from typing import Any, Final, TypeGuard, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar, cast
 
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.ids import base_id
@@ -146,6 +146,19 @@ class Half:
         """When this side was done with its part, or gave it up; None while it is at it."""
         kinds = _D_OVER if self.decodes else _P_OVER
         return min((e.t for (kind, _, _), e in self.events.items() if kind in kinds), default=None)
+
+    @property
+    def pins(self) -> ev.BlocksStaged | None:
+        """P's: the blocks that it has staged, and neither sent nor given up."""
+        if self.decodes:
+            return None
+        staged: Key | None = None
+        for key in self.events:
+            if key[0] in _P_OVER:
+                return None
+            if key[0] is ev.BlocksStaged:
+                staged = key
+        return cast("ev.BlocksStaged", self.events[staged]) if staged is not None else None
 
     def add(self, rank: Rank, event: ev.Event) -> bool:
         """Fold an event in; False if it was no news."""

@@ -65,7 +65,7 @@ Engines = Callable[[str | None], EngineFacts]
 
 def at_its_time(engine: EngineFacts, half: Half | None) -> EngineFacts:
     """The engine that had this half: one that was restarted since, under its old id, is gone for it."""
-    if half is None or not engine.alive or half.first_t >= engine.started_ns:
+    if half is None or not half.events or not engine.alive or half.first_t >= engine.started_ns:
         return engine
     return msgspec.structs.replace(engine, alive=False, last_t=half.last_t, restarted=True)
 

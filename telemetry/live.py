@@ -1,53 +1,54 @@
-"""Snapshots to draw: of engines now, or of a recording as it is played."""
+"""What a command watches: engines or a recording for as long as it likes, or all that is there by now, at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from typing import NamedTuple
 
 from pushscope.telemetry.errors import PushscopeError
-from pushscope.telemetry.recording import Playback, RecordingSource
+from pushscope.telemetry.session import Session
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.watch import Watcher
 from pushscope.telemetry.where import Where
 
 
+class Watched(NamedTuple):
+    """Something that is watched."""
+
+    snapshots: Callable[[], Snapshot]
+    """Gives the present state each time it is called."""
+    session: Session | None = None
+    """What can be done with it; None if it was only looked at once."""
+
+
 @contextmanager
-def snapshots(where: Where, to_end: bool = False) -> Iterator[Callable[[], Snapshot]]:
-    """A function that gives the present state each time it is called.
+def watched(where: Where, to_end: bool = False) -> Iterator[Watched]:
+    """Watch it; a recording is played. With ``to_end`` a recording is read to its end at once, and of engines all that
+    is there by now.
 
-    A recording is played at its own speed. With ``to_end`` it is read to its end at once, and of engines all that is
-    there by now. Raises PushscopeError for a file that is no recording, and for agents none of which answers; for a
-    recording that is damaged, with ``to_end``, only at the end of the context, so that what lies before the damage can
-    be shown.
+    Raises PushscopeError for a file that is no recording, and for agents none of which answers; for a recording that
+    is damaged, with ``to_end``, only at the end of the context, so that what lies before the damage can be shown.
     """
+    if to_end:
+        with _at_the_end(where) as snapshot:
+            yield Watched(lambda: snapshot)
+        return
+    with closing(Session(where)) as session:
+        yield Watched(session.snapshot, session)
+
+
+@contextmanager
+def _at_the_end(where: Where) -> Iterator[Snapshot]:
     with closing(where.open()) as source:
-        if isinstance(source, RecordingSource) and not to_end:
-            playback = Playback(source)
-            watcher = Watcher(playback)
-
-            def of_recording() -> Snapshot:
-                while playback.due():
-                    watcher.poll()
-                return watcher.snapshot()
-
-            yield of_recording
-            return
         watcher = Watcher(source)
         damage: PushscopeError | None = None
-        if to_end:
-            try:
-                watcher.read_all()
-            except PushscopeError as e:
-                if where.is_live:
-                    raise
-                damage = e
-
-        def at_once() -> Snapshot:
-            if where.is_live and not to_end:
-                watcher.poll()
-            return watcher.snapshot()
-
-        yield at_once
+        try:
+            watcher.read_all()
+        except PushscopeError as e:
+            if where.is_live:
+                raise
+            damage = e
+        yield watcher.snapshot()
         if damage is not None:
             raise damage

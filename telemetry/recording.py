@@ -6,13 +6,12 @@ crash, is good up to there.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.frames import MAGIC, Decoder, Encoder, FrameError
+from pushscope.telemetry.frames import extent as frames_extent
 from pushscope.telemetry.source import Reading
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -98,36 +97,10 @@ class RecordingSource:
         self._file.close()
 
 
-class Playback:
-    """A recording at the speed at which it was made: ``poll`` what is ``due``."""
-
-    ends = True
-
-    def __init__(self, source: RecordingSource, now_ns: Callable[[], int] = time.monotonic_ns):
-        self.label = source.label
-        self._source = source
-        self._now_ns = now_ns
-        self._next = source.poll()
-        self._ahead_ns = now_ns() - self._next.t_ns if self._next else 0
-
-    @property
-    def over(self) -> bool:
-        """Whether there is nothing more to come."""
-        return self._next is None
-
-    def due(self) -> bool:
-        """Whether the next reading's time has come."""
-        return self._next is not None and self._next.t_ns + self._ahead_ns <= self._now_ns()
-
-    def poll(self) -> Reading | None:
-        """The next reading, whether or not it is due."""
-        reading = self._next
-        if reading is not None:
-            self._next = self._source.poll()
-        return reading
-
-    def settle(self) -> None:
-        """All is there."""
-
-    def close(self) -> None:
-        self._source.close()
+def extent(path: Path) -> tuple[int, int]:
+    """When a recording begins and ends, in nanoseconds of its own clock. Raises RecordingError if it can't be read."""
+    try:
+        with path.open("rb") as file:
+            return frames_extent(file)
+    except OSError as e:
+        raise RecordingError(f"cannot read the recording {path}: {e.strerror}") from e

@@ -68,6 +68,10 @@ PULL_STAGES = (
 PUSH_STAGES = tuple(stage for stage in Stage if stage not in (Stage.RELAY, Stage.ALLOCATION))
 
 
+P_STAGES = frozenset({Stage.HANDOFF, Stage.RENDEZVOUS, Stage.HANDSHAKE, Stage.DESCRIPTORS, Stage.SUBMIT})
+"""Push: the stages in which P is at work. All others, and in pull mode all, are D's."""
+
+
 class Outcome(StrEnum):
     """How a transfer stands, or ended."""
 
@@ -96,6 +100,8 @@ class Outcome(StrEnum):
 OPEN_OUTCOMES = frozenset({Outcome.WAITING, Outcome.MOVING})
 NOTHING_MOVED = frozenset({Outcome.NOTHING_TO_RECEIVE, Outcome.NOTHING_TO_PUSH})
 """There was nothing to move, and nothing is missing."""
+WENT_WRONG = frozenset({Outcome.FAILED, Outcome.EXPIRED, Outcome.LOST})
+"""The blocks were due and did not come, and no client gave them up."""
 
 
 class StageTime(msgspec.Struct, frozen=True, gc=False):

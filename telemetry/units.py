@@ -40,9 +40,13 @@ def percentile(values: Iterable[float], percent: float) -> float | None:
     ordered = sorted(values)
     if not ordered:
         return None
+    return ordered[nearest_rank(len(ordered), percent) - 1]
+
+
+def nearest_rank(number: int, percent: float) -> int:
+    """Which of so many ordered values, counted from 1, is the percentile."""
     # Rounded first: 99.9 / 100 * 1000 is a hair above 999 in floating point and must not mean the 1000th.
-    rank = math.ceil(round(percent * len(ordered) / 100, 9))
-    return ordered[max(rank, 1) - 1]
+    return max(1, math.ceil(round(percent * number / 100, 9)))
 
 
 def duration(seconds: float | None) -> str:

@@ -44,14 +44,19 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
             with opened_folder(folder):
                 pass
 
+    @property
+    def recording(self) -> Path | None:
+        """The recording that is read; None if engines are watched. Raises PushscopeError if both are asked for."""
+        if self.replay is not None and (self.connect or self.rings is not None):
+            raise PushscopeError(
+                "--replay reads a recording and nothing else; leave out --connect and --rings"
+            )
+        return self.replay
+
     def open(self) -> Source:
         """The source. Raises PushscopeError for a recording that is none, or a URL that is none."""
-        if self.replay is not None:
-            if self.connect or self.rings is not None:
-                raise PushscopeError(
-                    "--replay reads a recording and nothing else; leave out --connect and --rings"
-                )
-            return RecordingSource(self.replay)
+        if (recording := self.recording) is not None:
+            return RecordingSource(recording)
         sources: list[Source] = [] if self.folder is None else [RingsSource(self.folder)]
         if self.connect:
             from pushscope.telemetry.remote import RemoteSource, agent_url  # noqa: PLC0415 - HTTP takes time to import

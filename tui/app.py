@@ -17,11 +17,12 @@ from textual.screen import Screen
 
 from pushscope.telemetry import units
 from pushscope.telemetry.errors import PushscopeError
+from pushscope.telemetry.playback import SPEEDS, Player
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.transfer import Transfer
 from pushscope.telemetry.why.account import Attempt
 from pushscope.tui import export
-from pushscope.tui.feed import Controls, Feed, Player, SnapshotSource
+from pushscope.tui.feed import Controls, Feed, SnapshotSource
 from pushscope.tui.frame import Frame
 from pushscope.tui.help import HelpScreen
 from pushscope.tui.main_screen import VIEWS, MainScreen
@@ -112,6 +113,7 @@ class TopApp(App[None]):
             refresh_s,
             on_snapshot=lambda snapshot: self._tell(SnapshotTaken(snapshot)),
             on_error=lambda error: self._tell(SourceFailed(error)),
+            hurries=lambda: controls is not None and controls.is_behind,
         )
         self._newest: Snapshot | None = None
         self._shown: Snapshot | None = None
@@ -215,7 +217,7 @@ class TopApp(App[None]):
     def action_pause(self) -> None:
         """Hold the screen, or go on; a recording is held itself."""
         if self._player is not None:
-            self._play(lambda player: player.toggle())
+            self._play(lambda player: player.pause() if player.state().playing else player.play())
             return
         self._paused = not self._paused
         if self._paused:
@@ -299,7 +301,10 @@ class TopApp(App[None]):
         self._play(lambda player: player.seek(0.0))
 
     def action_speed(self, factor: float) -> None:
-        self._play(lambda player: player.set_speed(player.state().speed * factor))
+        def change(player: Player) -> None:
+            player.speed = min(max(player.speed * factor, SPEEDS[0]), SPEEDS[1])
+
+        self._play(change)
 
     def action_step(self) -> None:
         self._play(lambda player: player.step())

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from pushscope.telemetry.marks import Mark
-from pushscope.telemetry.playback import PlayState
+from pushscope.telemetry.playback import Player
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.transfer import Transfer
 from pushscope.telemetry.why.account import Attempt
@@ -19,19 +18,8 @@ SnapshotSource = Callable[[], Snapshot]
 """Gives the present state each time it is called; may take its time, may raise."""
 
 
-class Player(Protocol):
-    """A recording that is played: :class:`pushscope.telemetry.playback.Player`."""
-
-    def state(self) -> PlayState: ...
-    def toggle(self) -> None:
-        """Play, or hold."""
-
-    def set_speed(self, speed: float) -> None:
-        """Recorded seconds for each second."""
-
-    def seek(self, position_s: float) -> None: ...
-    def step(self) -> None:
-        """To the next event."""
+_BREATH_S: Final = 0.01
+"""Between two snapshots the screen must come to draw."""
 
 
 class Controls(Protocol):
@@ -40,9 +28,12 @@ class Controls(Protocol):
     Everything is called in the feed's thread.
     """
 
+    player: Player | None
+    """Of a recording; None if engines are watched."""
+
     @property
-    def player(self) -> Player | None:
-        """Of a recording; None if engines are watched."""
+    def is_behind(self) -> bool:
+        """Whether the next snapshot is to be taken at once."""
 
     def explain(self, transfer: Transfer) -> Attempt | None:
         """Its events; None if they are not held any more."""
@@ -61,7 +52,7 @@ class Feed:
     """Asks ``source`` every ``refresh_s`` seconds and hands on what it gave, or why it failed.
 
     ``on_snapshot`` and ``on_error`` are called in the feed's thread. An error doesn't end the feed: the next
-    turn asks again.
+    turn asks again. While the source ``hurries``, it is asked again at once.
     """
 
     def __init__(
@@ -71,11 +62,13 @@ class Feed:
         *,
         on_snapshot: Callable[[Snapshot], None],
         on_error: Callable[[str], None],
+        hurries: Callable[[], bool] = lambda: False,
     ) -> None:
         self._source = source
         self._refresh_s = refresh_s
         self._on_snapshot = on_snapshot
         self._on_error = on_error
+        self._hurries = hurries
         self._ended = threading.Event()
         self._asked: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
         # A daemon: a source that hangs must not keep the program from ending.
@@ -102,9 +95,8 @@ class Feed:
 
     def _wait(self) -> None:
         """Until the next snapshot is due, or something was asked and done."""
-        due_s = time.monotonic() + self._refresh_s
         try:
-            question = self._asked.get(timeout=max(0.0, due_s - time.monotonic()))
+            question = self._asked.get(timeout=_BREATH_S if self._hurries() else self._refresh_s)
             while question is not None:
                 self._take(question)
                 question = self._asked.get_nowait()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Annotated
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 import typer
@@ -20,11 +21,15 @@ from pushscope.telemetry.cli import (
     write_out,
 )
 from pushscope.telemetry.errors import PushscopeError
+from pushscope.telemetry.gate import StuckCount, figures_of, judge, parse
 from pushscope.telemetry.report import Report, report_json, summarize
+from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.source import Source
 from pushscope.telemetry.transfer import Transfer
 from pushscope.telemetry.watch import Watcher
 from pushscope.tui.report_view import render_report
+
+_LOOK_NS: Final = 1_000_000_000
 
 
 def report(
@@ -33,39 +38,86 @@ def report(
     connect: Connect = None,
     token: Token = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-if",
+            metavar="CONDITIONS",
+            help="Exit status 1 if one holds, e.g. 'stuck>0,exposed_p99>500ms'; repeatable. docs/load-tests.md.",
+        ),
+    ] = None,
 ) -> None:
     """Say where the transfers' time went: per stage and rank, exposed and hidden. Reads what the rings hold.
 
-    Exit status 2 if they, or the recording, can't be read; of a damaged recording what lies before is shown.
+    Exit status 2 if they, or the recording, can't be read; of a damaged recording what lies before is shown. With
+    --fail-if 1 if a condition holds, 2 if that can't be told.
     """
     with sentences():
+        conditions = parse(fail_if or ())
+        stuck = StuckCount() if any(condition.name == "stuck" for condition in conditions) else None
         told = where(replay, rings, connect, token)
         told.check()
         with closing(told.open()) as source:
-            summary, names, damage = reported(source)
-        for notice in summary.notices:
-            if notice != str(damage):  # which comes last, below what is good
+            found = reported(source, stuck.note if stuck else None)
+        for notice in found.report.notices:
+            if notice != str(found.damage):  # which comes last, below what is good
                 say(notice)
         if as_json:
-            write_out(report_json(summary) + b"\n")
+            write_out(report_json(found.report) + b"\n")
         else:
-            print_out(lambda console: render_report(summary, console, names))
-        if damage is not None:
-            raise damage
+            print_out(lambda console: render_report(found.report, console, found.names))
+        judged = judge(
+            conditions, figures_of(found.report, stuck.number if stuck else None, found.events_lost)
+        )
+        for sentence in (*judged.held, *judged.untold):
+            say(sentence)
+        if found.damage is not None:
+            raise found.damage
+    raise typer.Exit(judged.exit_status)
 
 
-def reported(source: Source) -> tuple[Report, dict[str, str], PushscopeError | None]:
-    """A report on all that a source gives, to its end (rings: what they hold now), the engines' names, and
-    the error that ended it early."""
+class Reported(NamedTuple):
+    """A report on all that a source gives."""
+
+    report: Report
+    names: dict[str, str]
+    """Engine ids -> short names."""
+    events_lost: int
+    damage: PushscopeError | None
+    """What ended it early."""
+
+
+def reported(source: Source, look: Callable[[Snapshot], None] | None = None) -> Reported:
+    """Read a source to its end (rings: what they hold now). ``look`` is called with how it stood at each second of a
+    recording, and at the end."""
     ended: list[Transfer] = []
     watcher = Watcher(source, on_closed=ended.append)
     damage: PushscopeError | None = None
     try:
-        watcher.read_all()
+        if look is not None and source.ends:
+            for snapshot in _seconds(watcher):
+                look(snapshot)
+        else:
+            watcher.read_all()
     except PushscopeError as e:
         damage = e
     snapshot = watcher.snapshot()
+    if look is not None:
+        look(snapshot)
     notices = snapshot.notices if damage is None else (*snapshot.notices, str(damage))
     summary = summarize([*ended, *watcher.assembler.open_transfers()])
-    names = {engine.engine_id: engine.name for engine in snapshot.engines}
-    return msgspec.structs.replace(summary, notices=notices), names, damage
+    return Reported(
+        report=msgspec.structs.replace(summary, notices=notices),
+        names={engine.engine_id: engine.name for engine in snapshot.engines},
+        events_lost=snapshot.totals.events_lost,
+        damage=damage,
+    )
+
+
+def _seconds(watcher: Watcher) -> Iterator[Snapshot]:
+    """How it stood after each second of a recording."""
+    next_ns = 0
+    while watcher.poll():
+        if watcher.reading is not None and watcher.reading.t_ns >= next_ns:
+            next_ns = watcher.reading.t_ns + _LOOK_NS
+            yield watcher.snapshot()

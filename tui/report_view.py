@@ -18,19 +18,19 @@ from pushscope.tui.header import flow
 def render_report(report: Report, console: Console, engine_names: Mapping[str, str] | None = None) -> None:
     """Print a report. ``engine_names`` maps engine ids to short names; without one, an id is cut."""
     if not report.transfers:
-        _say(console, "No transfers were seen.")
+        say(console, "No transfers were seen.")
         return
     for pieces in _summary(report):
         console.print(flow([Cell(piece) for piece in pieces], console.width))
     if report.stages:
-        _title(console, "Where the time went")
+        heading(console, "Where the time went")
         console.print(_stage_table(report.stages, console.width))
-        _say(console, _EXPLANATION, "dim")
+        say(console, _EXPLANATION, "dim")
     if len({(r.p_engine, r.d_engine, r.rank, r.peer_rank) for r in report.ranks}) > 1:
-        _title(console, "By rank")
+        heading(console, "By rank")
         console.print(_rank_table(report.ranks, engine_names or {}, console.width))
     if report.unobserved:
-        _title(console, "Not seen, of delivered transfers")
+        heading(console, "Not seen, of delivered transfers")
         console.print(_unobserved_table(report, console.width))
 
 
@@ -49,11 +49,11 @@ def _summary(report: Report) -> Iterable[list[str]]:
         units.size(report.num_bytes),
         units.byte_rate(report.bytes_per_s),
     ]
-    yield _counts("outcomes", report.outcomes)
+    yield counts("outcomes", report.outcomes)
     if report.orders:
-        yield _counts("rendezvous", report.orders)
+        yield counts("rendezvous", report.orders)
     if set(report.sides) != {"P and D"}:
-        yield _counts("observed", report.sides)
+        yield counts("observed", report.sides)
     if report.retries or report.mispaired or report.tentative:
         yield [
             f"retries: {units.count(report.retries)}",
@@ -68,7 +68,8 @@ def _summary(report: Report) -> Iterable[list[str]]:
     yield _spread("hidden time", report.hidden)
 
 
-def _counts(name: str, tally: Mapping[str, int]) -> list[str]:
+def counts(name: str, tally: Mapping[str, int]) -> list[str]:
+    """A tally in pieces, the largest first, with its name before it."""
     largest_first = sorted(tally.items(), key=lambda item: -item[1])
     pieces = [f"{word} {units.count(number)}" for word, number in largest_first]
     return [f"{name}: {pieces[0]}", *pieces[1:]]
@@ -82,7 +83,7 @@ def _spread(name: str, spread: Spread) -> list[str]:
 
 
 def _stage_table(stages: Iterable[StageReport], width: int) -> Table:
-    table = _table("stage", width)
+    table = plain_table("stage", width)
     for title in ("n", "p50", "p90", "p99", "max", "exposed", "hidden", "exp%", "path"):
         table.add_column(title, justify="right", no_wrap=True)
     for stage in stages:
@@ -101,7 +102,7 @@ def _stage_table(stages: Iterable[StageReport], width: int) -> Table:
 
 
 def _rank_table(ranks: Iterable[RankReport], names: Mapping[str, str], width: int) -> Table:
-    table = _table("P rank -> D rank", width)
+    table = plain_table("P rank -> D rank", width)
     table.add_column("stage", no_wrap=True)
     for title in ("n", "p50", "p99", "max", "exposed", "hidden"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -124,7 +125,7 @@ def _rank_table(ranks: Iterable[RankReport], names: Mapping[str, str], width: in
 
 
 def _unobserved_table(report: Report, width: int) -> Table:
-    table = _table("stage", width)
+    table = plain_table("stage", width)
     table.add_column("transfers", justify="right", no_wrap=True)
     table.add_column("why")
     for gap in report.unobserved:
@@ -139,7 +140,8 @@ def _end(engine: str | None, rank: Rank | None, names: Mapping[str, str]) -> str
     return f"{name}/{rank_name(rank)}"
 
 
-def _table(first: str, width: int) -> Table:
+def plain_table(first: str, width: int) -> Table:
+    """A table without lines, with its first column."""
     # No box: at 80 columns every cell is needed, and a pipe may not speak UTF-8.
     gap = 2 if width >= 100 else 1
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
@@ -147,10 +149,12 @@ def _table(first: str, width: int) -> Table:
     return table
 
 
-def _title(console: Console, words: str) -> None:
+def heading(console: Console, words: str) -> None:
+    """A line above a table."""
     console.print()
     console.print(Text(words, "bold"))
 
 
-def _say(console: Console, words: str, style: str = "") -> None:
+def say(console: Console, words: str, style: str = "") -> None:
+    """A line of its own."""
     console.print(Text(words, style))

@@ -27,7 +27,7 @@ from pushscope.telemetry.cli import (
 )
 from pushscope.telemetry.diagnosis.model import Severity
 from pushscope.telemetry.errors import PushscopeError
-from pushscope.telemetry.recording import Playback, RecordingSource
+from pushscope.telemetry.playback import Player
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.stuck import (
     EXIT_STATUS,
@@ -113,18 +113,19 @@ def _watch(as_json: bool, at_least: Severity, told: Where) -> Stuck:
 
 def _looks(told: Where, stop: threading.Event) -> Iterator[Snapshot]:
     """The present state, again and again, until it is told to stop or a recording is over."""
-    opened = told.open()
-    playback = Playback(opened) if isinstance(opened, RecordingSource) else None
-    with closing(playback or opened) as source:
+    recording = told.recording
+    player = Player(recording) if recording is not None else None
+    with closing(player or told.open()) as source:
         watcher = Watcher(source)
         while not stop.is_set():
-            if playback is None:
+            if player is None:
                 watcher.poll()
             else:
-                while playback.due():
-                    watcher.poll()
+                player.advance(watcher.poll)
             yield watcher.snapshot()
-            if playback is not None and playback.over:
+            if player is not None and player.over:
+                if player.damage:
+                    raise PushscopeError(player.damage)
                 return
             stop.wait(REFRESH_S)
 

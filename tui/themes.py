@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from textual.app import App
 from textual.color import Color
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 from pushscope.tui.tones import PLAIN, Tones, coloured
 
@@ -27,6 +27,11 @@ COLOUR_BLIND: Final = Theme(
 )
 """Blue, yellow and orange instead of green, yellow and red: no two of them look alike to anybody."""
 OWN: Final = (COLOUR_BLIND,)
+
+
+def known() -> list[str]:
+    """The names of all themes, ours first."""
+    return [*(theme.name for theme in OWN), *BUILTIN_THEMES]
 
 
 def tones_of(app: App[Any]) -> Tones:

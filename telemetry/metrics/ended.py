@@ -9,6 +9,7 @@ from pushscope.telemetry.metrics.family import PARTS, PULL, PUSH
 from pushscope.telemetry.metrics.figures import EngineFigures, Seen, Series, add_up, observe
 from pushscope.telemetry.transfer import (
     NOTHING_MOVED,
+    P_STAGES,
     PULL_STAGES,
     PUSH_STAGES,
     Outcome,
@@ -17,8 +18,6 @@ from pushscope.telemetry.transfer import (
     rank_name,
 )
 
-_OF_P: Final = frozenset({Stage.HANDOFF, Stage.RENDEZVOUS, Stage.HANDSHAKE, Stage.DESCRIPTORS, Stage.SUBMIT})
-"""Push: the stages in which P is at work. All others, and in pull mode all, are D's."""
 _WAITED: Final = {"P waited for D": ("P",), "D waited for P": ("D",)}
 _RANKS: Final = {(0, tp): rank_name((0, tp)) for tp in range(64)}
 _WORDS: Final = {stage: stage.value for stage in Stage}
@@ -28,7 +27,7 @@ def stages_at(part: str, mode: str) -> frozenset[Stage]:
     """The stages that belong to a side, where both sides are observed."""
     if mode == PULL:
         return frozenset(PULL_STAGES) if part == "D" else frozenset()
-    return _OF_P if part == "P" else frozenset(PUSH_STAGES) - _OF_P
+    return P_STAGES if part == "P" else frozenset(PUSH_STAGES) - P_STAGES
 
 
 _AT: Final = {(part, mode): stages_at(part, mode) for part in PARTS for mode in (PUSH, PULL)}

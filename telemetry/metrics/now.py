@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from pushscope.telemetry import events as ev
 from pushscope.telemetry.clocks import ClockOffset
 from pushscope.telemetry.diagnosis.catalogue import CATALOGUE
 from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.group import Group
-from pushscope.telemetry.half import Half
+from pushscope.telemetry.holds import Holds, abandoned, pinned
 from pushscope.telemetry.metrics import catalogue as m
 from pushscope.telemetry.metrics.family import Family
 from pushscope.telemetry.metrics.figures import Labels
@@ -24,43 +23,6 @@ Gauge = tuple[Family, Labels, float]
 IsLocal = Callable[[str], bool]
 _SCHEDULER_TABLES: Final = ("staged",)
 _WORKER_TABLES: Final = ("unmatched_blocks", "unmatched_registrations", "writes", "leases", "receiving")
-
-
-class Holds(NamedTuple):
-    """What an engine holds for requests that do not use it."""
-
-    requests: int = 0
-    blocks: int = 0
-    tokens: int = 0
-
-
-def pinned(groups: Iterable[Group]) -> dict[str, Holds]:
-    """Per P engine: staged, and neither sent nor given up."""
-    found: dict[str, Holds] = {}
-    for group in groups:
-        for half in group.halves.values():
-            if not half.decodes and (staged := _staged(half)) is not None and half.over_ns is None:
-                before = found.get(half.engine, Holds())
-                found[half.engine] = Holds(
-                    before.requests + 1, before.blocks + staged.num_blocks, before.tokens + staged.num_tokens
-                )
-    return found
-
-
-def abandoned(followed: Iterable[Transfer]) -> dict[str, Holds]:
-    """Per D engine: asked for, never filled, and the request has ended."""
-    found: dict[str, Holds] = {}
-    for t in followed:
-        if t.d_holds and t.d_engine is not None:
-            before = found.get(t.d_engine, Holds())
-            found[t.d_engine] = Holds(
-                before.requests + 1, before.blocks + (t.num_blocks or 0), before.tokens + (t.num_tokens or 0)
-            )
-    return found
-
-
-def _staged(half: Half) -> ev.BlocksStaged | None:
-    return next((e for e in half.events.values() if isinstance(e, ev.BlocksStaged)), None)
 
 
 def gauges(

@@ -10,13 +10,12 @@ from pushscope.telemetry.diagnosis.model import Diagnosis, Severity
 from pushscope.telemetry.group import Sides
 from pushscope.telemetry.spans.identity import identity_of
 from pushscope.telemetry.spans.ids import share_of
-from pushscope.telemetry.transfer import Outcome, Transfer
+from pushscope.telemetry.transfer import WENT_WRONG, Transfer
 
 TIMES_USUAL: Final = 2
 """Slow is a stage that took more than so many times its usual (99th percentile) time between these engines."""
 _NOT_WORTH_IT_NS: Final = 1_000_000
 """No stage that was shorter is called slow."""
-_WENT_WRONG: Final = frozenset({Outcome.FAILED, Outcome.LOST, Outcome.EXPIRED})
 
 
 def sampled(
@@ -30,7 +29,7 @@ def sampled(
     identity = identity_of(transfer, sides)
     if callers := [c for c in (identity.d_caller, identity.p_caller) if c is not None]:
         return any(caller.sampled for caller in callers)
-    if transfer.outcome in _WENT_WRONG or any(d.severity is not Severity.INFO for d in diagnoses):
+    if transfer.outcome in WENT_WRONG or any(d.severity is not Severity.INFO for d in diagnoses):
         return True
     return is_slow(transfer, usual) or share_of(*identity.p_key) < ratio
 

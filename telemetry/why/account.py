@@ -94,7 +94,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Why the source could not be read to its end."""
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """A group of halves that the text may mean."""
 
     group: Group
@@ -111,7 +111,7 @@ class _Search:
         """Seen at all."""
         self.damage = ""
         self._held = Held(text)
-        self._kept = {closeness: deque[_Found](maxlen=MAX_KEPT) for closeness in Closeness if closeness}
+        self._kept = {closeness: deque[Found](maxlen=MAX_KEPT) for closeness in Closeness if closeness}
 
     def run(self) -> Snapshot:
         try:
@@ -127,9 +127,9 @@ class _Search:
         self.requests += 1
         if closeness := closest(self._held, _ids(group), _traces(group)):
             wrong = tuple(map(self.watcher.wrong_with, group.transfers or ()))
-            self._kept[closeness].append(_Found(group, wrong))
+            self._kept[closeness].append(Found(group, wrong))
 
-    def found(self) -> list[list[_Found]]:
+    def found(self) -> list[list[Found]]:
         """The requests that the text fits best, each with all of its groups in the order of time."""
         best = next((kept for _, kept in sorted(self._kept.items(), reverse=True) if kept), ())
         requests = _joined((_bases(found.group), [found]) for found in best)
@@ -178,13 +178,13 @@ def _bases(group: Group) -> set[str]:
     return {group.base, *group.aliases, *(half.base for half in group.halves.values())}
 
 
-def _began(found: _Found) -> int:
+def _began(found: Found) -> int:
     return min((half.first_t for half in found.group.halves.values()), default=0)
 
 
-def _joined(parts: Iterable[tuple[set[str], list[_Found]]]) -> list[tuple[set[str], list[_Found]]]:
+def _joined(parts: Iterable[tuple[set[str], list[Found]]]) -> list[tuple[set[str], list[Found]]]:
     """What has a base id in common is one request."""
-    whole: list[tuple[set[str], list[_Found]]] = []
+    whole: list[tuple[set[str], list[Found]]] = []
     for bases, members in parts:
         touching = [w for w in whole if w[0] & bases]
         whole = [w for w in whole if not w[0] & bases]
@@ -197,7 +197,7 @@ def _joined(parts: Iterable[tuple[set[str], list[_Found]]]) -> list[tuple[set[st
     return whole
 
 
-def _candidate(request: Sequence[_Found]) -> Candidate:
+def _candidate(request: Sequence[Found]) -> Candidate:
     transfers = [t for found in request for t in found.group.transfers or ()]
     last = max(transfers, key=lambda t: (t.opened_ns, t.attempt), default=None)
     return Candidate(
@@ -213,13 +213,15 @@ def _candidate(request: Sequence[_Found]) -> Candidate:
 # -- the account -------------------------------------------------------------------------------------
 
 
-def _account(text: str, request: Sequence[_Found], watcher: Watcher, snapshot: Snapshot) -> Account:
-    rank_of, stories = watcher.assembler.rank_of, watcher.stories.all()
-    attempts = [
-        _with_its_engines(a, stories, snapshot.taken_ns)
-        for found in request
-        for a in _attempts(found, rank_of, snapshot)
-    ]
+def attempts_in(found: Found, watcher: Watcher, snapshot: Snapshot) -> list[Attempt]:
+    """The attempts of one group, with what their engines did meanwhile."""
+    stories = watcher.stories.all()
+    told = _attempts(found, watcher.assembler.rank_of, snapshot)
+    return [_with_its_engines(attempt, stories, snapshot.taken_ns) for attempt in told]
+
+
+def _account(text: str, request: Sequence[Found], watcher: Watcher, snapshot: Snapshot) -> Account:
+    attempts = [attempt for found in request for attempt in attempts_in(found, watcher, snapshot)]
     attempts.sort(key=lambda a: (a.number, a.began_ns))
     had_a_part = {engine for a in attempts for engine in (a.p_engine, a.d_engine)}
     return Account(
@@ -234,7 +236,7 @@ def _account(text: str, request: Sequence[_Found], watcher: Watcher, snapshot: S
     )
 
 
-def _attempts(found: _Found, rank_of: Agents, snapshot: Snapshot) -> Iterator[Attempt]:
+def _attempts(found: Found, rank_of: Agents, snapshot: Snapshot) -> Iterator[Attempt]:
     group = found.group
     told: set[int] = set()
     for transfer, pair, wrong in zip(group.transfers or (), group.made_of, found.wrong, strict=True):

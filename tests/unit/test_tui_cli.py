@@ -11,8 +11,8 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -22,6 +22,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from typer.testing import CliRunner
 
+from pushscope.telemetry.live import Watched
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.where import Where
 from pushscope.tui.cli import CANNOT_TELL, top, top_command
@@ -29,18 +30,17 @@ from pushscope.tui.once import render_snapshot, snapshot_json
 
 from . import samples
 
-Opener = Callable[[Where, bool], AbstractContextManager[Callable[[], Snapshot]]]
+
+@contextmanager
+def sample_source(where: Where, to_end: bool) -> Iterator[Watched]:
+    shown = samples.busy(source=f"recording {where.replay}") if where.replay else samples.busy()
+    yield Watched(lambda: shown)
 
 
 @contextmanager
-def sample_source(where: Where, to_end: bool) -> Iterator[Callable[[], Snapshot]]:
-    yield lambda: samples.busy(source=f"recording {where.replay}") if where.replay else samples.busy()
-
-
-@contextmanager
-def broken_source(where: Where, to_end: bool) -> Iterator[Callable[[], Snapshot]]:
+def broken_source(where: Where, to_end: bool) -> Iterator[Watched]:
     raise PermissionError("the folder [x] belongs to uid 1001, not to 1000")
-    yield samples.busy
+    yield Watched(samples.busy)
 
 
 def printed(snapshot: Snapshot, width: int = 80, limit: int = 50) -> str:
@@ -136,8 +136,9 @@ def process_of_its_own(arguments: str, **environment: str) -> Iterator[subproces
         "import sys, samples\n"
         "from contextlib import nullcontext\n"
         "from pushscope.telemetry.where import Where\n"
-        "from pushscope.tui.cli import top\n"
-        f"sys.exit(top(lambda *_: nullcontext(samples.busy), Where(), {arguments}))\n"
+        "from pushscope.telemetry.live import Watched\n"
+        "from pushscope.tui.cli import Look, top\n"
+        f"sys.exit(top(lambda *_: nullcontext(Watched(samples.busy)), Where(), {arguments}))\n"
     )
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     with subprocess.Popen(
@@ -162,8 +163,9 @@ def test_sigterm_leaves_the_terminal_as_it_was() -> None:
         "import signal, sys, samples\n"
         "from contextlib import nullcontext\n"
         "from pushscope.tui.cli import top\n"
+        "from pushscope.telemetry.live import Watched\n"
         "from pushscope.telemetry.where import Where\n"
-        "status = top(lambda *_: nullcontext(samples.busy), Where())\n"
+        "status = top(lambda *_: nullcontext(Watched(samples.busy)), Where())\n"
         "assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL\n"
         "sys.exit(status)\n"
     )
@@ -192,7 +194,7 @@ def test_sigterm_leaves_the_terminal_as_it_was() -> None:
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    with process_of_its_own("json_output=True, refresh=0.01") as process:
+    with process_of_its_own("Look(refresh_s=0.01), json_output=True") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert msgspec.json.decode(process.stdout.readline(), type=Snapshot) == samples.busy()
