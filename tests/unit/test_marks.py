@@ -346,3 +346,25 @@ def test_what_an_agent_could_not_read_of_its_marks_is_said_with_its_name(folder)
 
 def run(*arguments: str):
     return CliRunner().invoke(app, list(arguments))
+
+
+def test_the_command_marks_this_moment(folder):
+    before_s = time.time()
+    done = run("mark", "rate\t8/s", "--rings", str(folder))
+    assert (done.exit_code, done.output) == (0, f"marked in {folder}: rate 8/s\n")
+    (mark,) = MarksFile(folder).poll(time.time())
+    assert mark.label == "rate 8/s"
+    assert before_s <= mark.unix_s <= time.time()
+
+
+@pytest.mark.parametrize(
+    ("label", "name", "says"),
+    [("start", "no", "expected a folder of rings at"), ("\n", "rings", "expected a label to mark")],
+)
+def test_the_command_says_in_one_sentence_why_it_marked_nothing(folder, label, name, says):
+    done = run("mark", label, "--rings", str(folder.with_name(name)))
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"pushscope: {says}")
+    assert done.stderr.count("\n") == 1
+    assert not (folder / "marks").exists()
