@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 import time
@@ -18,23 +17,25 @@ from rich.console import Console
 
 from pushscope.lab.control import Control, OrderError
 from pushscope.lab.deployment import Deployment
-from pushscope.lab.display import LoadDisplay, StartDisplay
+from pushscope.lab.display import StartDisplay
 from pushscope.lab.engine.broken_nixl import FAULTS
 from pushscope.lab.fault_cli import fault
 from pushscope.lab.faults.folder import faults_dir
 from pushscope.lab.faults.sight import NotSeenError
 from pushscope.lab.folders import LAB_DIR, lab_dir
 from pushscope.lab.legs import ORDERS, DirectTarget, Order
-from pushscope.lab.load import LoadPlan, ServerTarget, Target, run_load
+from pushscope.lab.load import LoadPlan, ServerTarget, Target
+from pushscope.lab.marks import LoadMarks, marks_folder
 from pushscope.lab.model import make_model
 from pushscope.lab.otlp import otlp_at, otlp_in
 from pushscope.lab.prompts import ARRIVALS, parse_token_count
 from pushscope.lab.readiness import StartError
-from pushscope.lab.results import RequestResult, summarise, summary_text
+from pushscope.lab.results import summarise, summary_text
 from pushscope.lab.router import RouterSpec
 from pushscope.lab.signals import exit_on_sigterm, interrupted_status
 from pushscope.lab.spec import check_block_size, check_connector, prefill_decode
 from pushscope.lab.state import NoLabError, find_lab, running_lab
+from pushscope.lab.steps import parse_rates, results_of, run_steps, step_summaries, steps_text
 from pushscope.lab.tracing import Tracing, roots_to, untraced
 from pushscope.lab.up import LabError, LabPlan, lab, watch_until_interrupted
 from pushscope.telemetry.errors import PushscopeError
@@ -219,7 +220,13 @@ def load(
     rate: Annotated[
         float | None, typer.Option(help="Requests per second, whether or not others are done.")
     ] = None,
-    arrivals: Annotated[str, typer.Option(help="With --rate: poisson or fixed.")] = "poisson",
+    steps: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATES", help="Rates one after another, as 2,4,8 per second, each for --duration seconds."
+        ),
+    ] = None,
+    arrivals: Annotated[str, typer.Option(help="With --rate or --steps: poisson or fixed.")] = "poisson",
     concurrency: Annotated[int | None, typer.Option(help="Requests in flight, at most (default: 1).")] = None,
     prompt_tokens: Annotated[str, typer.Option(help="As 200 or 100-400.")] = "200",
     output_tokens: Annotated[str, typer.Option(help="As 16 or 8-32.")] = "16",
@@ -252,10 +259,17 @@ def load(
 ) -> None:
     """Send requests to the running lab, or to --url, and sum up. Exit status 1 if any failed.
 
+    Marks for those who watch tell when it starts, rises and stops; see `pushscope mark`.
+
     The span that each traceparent names is exported to where OTEL_EXPORTER_OTLP_* say, else to where the lab's
     own spans go.
     """
     with _clear_errors(), _tracing(directory or lab_dir(), trace=trace) as tracing:
+        rates = parse_rates(steps) if steps is not None else ()
+        if rates and (requests is not None or rate is not None or duration is None):
+            raise ValueError(
+                "Expected --duration with --steps, for each of them, and neither --requests nor --rate."
+            )
         plan = LoadPlan(
             num_requests=20 if requests is None and duration is None else requests,
             duration_s=duration,
@@ -290,13 +304,19 @@ def load(
                 transfer_id=transfer_id,
                 tracing=tracing,
             )
-        results = _run(plan, target)
+        elsewhere = url is not None or prefill is not None
+        folder = marks_folder(None if elsewhere else running_lab(directory or lab_dir()))
+        mark = LoadMarks(folder, "lab load", _say_error)
+        done = run_steps(plan, rates, target, console=_errors, mark=mark)
+    results = results_of(done)
+    by_step = step_summaries(done, seed=plan.seed) if rates else []
     num_learning = target.num_learning if isinstance(target, DirectTarget) else 0
     summary = summarise(results, seed=plan.seed, num_learning=num_learning)
     if json:
-        typer.echo(msgspec.json.encode({"summary": summary, "results": results}).decode())
+        each = {"steps": by_step} if by_step else {}
+        typer.echo(msgspec.json.encode({"summary": summary, **each, "results": results}).decode())
     else:
-        typer.echo(summary_text(summary))
+        typer.echo("\n".join(filter(None, (steps_text(by_step), summary_text(summary)))))
     raise typer.Exit(1 if summary.num_failed else 0)
 
 
@@ -309,22 +329,6 @@ def _tracing(directory: Path, *, trace: bool) -> Iterator[Tracing]:
     state = running_lab(directory)
     with roots_to(otlp_in(os.environ) or (state.otlp if state else None)) as roots:
         yield roots
-
-
-def _run(plan: LoadPlan, target: Target) -> list[RequestResult]:
-    """Run the load. Ctrl-C ends it early; what was done by then is summed up."""
-    results: list[RequestResult] = []
-    with LoadDisplay(_errors, plan) as display:
-
-        def take(result: RequestResult) -> None:
-            results.append(result)
-            display(result)
-
-        try:
-            return asyncio.run(run_load(plan, target, on_result=take))
-        except KeyboardInterrupt:
-            _errors.print(f"Interrupted after {len(results)} requests.", highlight=False)
-            return results
 
 
 def _router_url(directory: Path) -> str:
@@ -374,8 +378,12 @@ def _clear_errors() -> Iterator[None]:
         sentence = str(error)
         if isinstance(error, OSError) and error.filename is not None:  # one that the system made
             sentence = f"Cannot use {error.filename}: {error.strerror}."
-        _errors.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        _say_error(sentence)
         raise typer.Exit(2) from None
+
+
+def _say_error(sentence: str) -> None:
+    _errors.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 app.command()(_clear_errors()(fault))

@@ -22,6 +22,7 @@ from rich.text import Text
 from pushscope.lab.display import LoadDisplay, StartDisplay
 from pushscope.lab.folders import lab_dir
 from pushscope.lab.load import LoadPlan, ServerTarget, Target, run_load
+from pushscope.lab.marks import LoadMarks, start_label, stop_label
 from pushscope.lab.otlp import otlp_in
 from pushscope.lab.prompts import parse_token_count
 from pushscope.lab.readiness import StartError
@@ -113,10 +114,13 @@ def _demo(load: LoadPlan, console: Console, *, on_screen: bool) -> list[str]:
         display.finish()
         console.print(f"watch from elsewhere: pushscope top --rings {rings}", highlight=False, soft_wrap=True)
         target = ServerTarget(deployment.router_url, tracing=tracing)
+        mark = LoadMarks(rings, "demo", say=lambda sentence: console.print(Text(sentence), soft_wrap=True))
+        mark(start_label(load))
         with _followed(rings) as seen:
             results = (
                 _load_behind_the_screen(load, target, rings) if on_screen else _load(load, target, console)
             )
+            mark(stop_label(results))
             transfers, snapshot = seen.settled()
     console.print()
     render_report(summarize(transfers), console, {e.engine_id: e.name for e in snapshot.engines})

@@ -70,8 +70,10 @@ def _line(progress: Progress) -> Text:
 class LoadDisplay:
     """How far a load is; use it as ``on_result`` within a ``with`` block."""
 
-    def __init__(self, console: Console, plan: LoadPlan) -> None:
+    def __init__(self, console: Console, plan: LoadPlan, name: str = "requests") -> None:
+        """``name``: what is counted."""
         self._console = console
+        self._name = name
         self._total = plan.num_requests
         self._done = self._failed = 0
         self._last_line = time.monotonic()
@@ -83,7 +85,7 @@ class LoadDisplay:
             console=console,
             transient=True,
         )
-        self._task = self._bar.add_task("requests", total=plan.num_requests)
+        self._task = self._bar.add_task(name, total=plan.num_requests)
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -109,4 +111,4 @@ class LoadDisplay:
     def _description(self, result: RequestResult) -> str:
         ttft = "" if result.ttft_s is None else f", TTFT {duration(result.ttft_s)}"
         failed = f", {self._failed} failed" if self._failed else ""
-        return f"requests{failed}{ttft}"
+        return f"{self._name}{failed}{ttft}"

@@ -44,6 +44,8 @@ class LoadPlan:
     stream: bool = True
     timeout_s: float = 60.0
     """For one request as a whole."""
+    first_index: int = 0
+    """Of its requests, whose prompts depend on it."""
 
     def __post_init__(self) -> None:
         if self.num_requests is None and self.duration_s is None:
@@ -212,9 +214,9 @@ async def _open_loop(plan: LoadPlan, tasks: asyncio.TaskGroup, *, send_each: _Se
 
 
 def _indices(plan: LoadPlan, start: float) -> Iterator[int]:
-    """0, 1, 2, … until the plan says stop."""
-    index = 0
-    while plan.num_requests is None or index < plan.num_requests:
+    """The first, the next, … until the plan says stop."""
+    index = plan.first_index
+    while plan.num_requests is None or index < plan.first_index + plan.num_requests:
         if plan.duration_s is not None and time.perf_counter() - start >= plan.duration_s:
             return
         yield index

@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "report": "pushscope.tui.report_cli:report",
     "record": "pushscope.telemetry.cli:record",
     "recording": "pushscope.telemetry.cli:recording",
+    "mark": "pushscope.telemetry.cli:mark",
     "trace": "pushscope.telemetry.spans.command:app",
     "agent": "pushscope.telemetry.agent.command:agent",
     "doctor": "pushscope.telemetry.doctor.command:doctor",

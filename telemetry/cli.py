@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.text import Text
 
 from pushscope.telemetry.errors import PushscopeError
+from pushscope.telemetry.marks import write_mark
 from pushscope.telemetry.recorder import SWITCH_NAME
 from pushscope.telemetry.recording import RecordingWriter
 from pushscope.telemetry.ring import default_folder, opened_folder
@@ -189,6 +190,19 @@ def _progress() -> Iterator[Callable[[str], None]]:
             print(line, file=sys.stderr, flush=True)
 
     yield say
+
+
+def mark(
+    label: Annotated[
+        str, typer.Argument(metavar="LABEL", help="What happens at this moment, as 'rate 8/s'; one line.")
+    ],
+    rings: RingFolder = None,
+) -> None:
+    """Mark this moment, for everybody who watches or records the engines that use the ring folder."""
+    folder = rings or default_folder()
+    with sentences():
+        made = write_mark(folder, label, "mark")
+    typer.echo(f"marked in {folder}: {made.label}")
 
 
 class Switch(StrEnum):

@@ -17,6 +17,7 @@ import msgspec
 from pushscope.telemetry.clock import Host
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.events import Origin
+from pushscope.telemetry.marks import Mark
 from pushscope.telemetry.source import SAME_HOST_LAG_NS, Reading, RingState, Stamp
 
 MAGIC: Final = b"PUSHSCOPE RECORDING 1\n"
@@ -58,6 +59,8 @@ class _Frame(msgspec.Struct, frozen=True, tag="frame", array_like=True):
     more: bool = False
     unheard: tuple[int, ...] = ()
     """The rings, by their place, of which nothing could be heard."""
+    marks: tuple[Mark, ...] = ()
+    asides: tuple[str, ...] = ()
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -79,14 +82,15 @@ class Encoder:
         stopped = tuple(place for place, state in enumerate(reading.rings) if state.stopped)
         unheard = tuple(place for place, state in enumerate(reading.rings) if state.unheard)
         standing = states, stopped, unheard
-        news = reading.events or rings != self._rings or standing != self._last_states
+        news = reading.events or reading.marks or rings != self._rings or standing != self._last_states
         if not news and reading.t_ns - self._last_t_ns < QUIET_NS:
             return b""
         data = b"" if rings == self._rings else _framed(rings)
         self._rings, self._last_states, self._last_t_ns = rings, standing, reading.t_ns
         events = tuple(reading.events)
         told = reading.notices, stopped, reading.lag_ns, reading.stamps, reading.more, unheard
-        return data + _framed(_Frame(reading.t_ns, reading.unix_ns, states, events, *told))
+        besides = reading.marks, reading.asides
+        return data + _framed(_Frame(reading.t_ns, reading.unix_ns, states, events, *told, *besides))
 
 
 def _framed(frame: _Rings | _Frame) -> bytes:
@@ -161,7 +165,15 @@ class Decoder:
                 )
                 for place, (origin, s) in enumerate(zip(origins, frame.states, strict=True))
             )
-            told = frame.notices, self._rings.host, frame.lag_ns, frame.stamps, frame.more
+            told = (
+                frame.notices,
+                self._rings.host,
+                frame.lag_ns,
+                frame.stamps,
+                frame.more,
+                frame.marks,
+                frame.asides,
+            )
             return Reading(frame.t_ns, frame.unix_ns, rings, frame.events, *told)
         return None
 

@@ -1,7 +1,7 @@
 """Several sources as one: the rings of a folder, and what agents stream.
 
 A ring that is seen in two ways, as by two agents that share a folder, is read in one of them: where it was seen
-first, in the order of the sources.
+first, in the order of the sources. A mark that comes in two ways is one.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pushscope.telemetry.errors import PushscopeError
+from pushscope.telemetry.marks import Marks
 from pushscope.telemetry.source import Reading, RingState, Source, Stamp
 
 
@@ -22,12 +23,14 @@ class JoinedSource:
         self._sources = tuple(sources)
         self._seen_in: dict[str, int] = {}
         """Ring -> the source that it is read in."""
+        self._marks = Marks()
 
     def poll(self) -> Reading:
         rings: list[RingState] = []
         events: list[tuple[int, bytes]] = []
         stamps: list[Stamp] = []
         notices: dict[str, None] = {}
+        asides: dict[str, None] = {}
         readings = [
             reading for source in self._sources if (reading := source.poll())
         ]  # live ones have no end
@@ -40,10 +43,22 @@ class JoinedSource:
             events.extend((place[index], payload) for index, payload in reading.events if index in place)
             stamps.extend(reading.stamps)
             notices |= dict.fromkeys(reading.notices)
+            asides |= dict.fromkeys(reading.asides)
         newest = max(readings, key=lambda reading: reading.t_ns)
         lag_ns = max(reading.lag_ns for reading in readings)
-        told = tuple(notices), newest.host, lag_ns, tuple(stamps)
-        return Reading(newest.t_ns, newest.unix_ns, tuple(rings), events, *told)
+        marks = self._marks.add(mark for reading in readings for mark in reading.marks)
+        return Reading(
+            newest.t_ns,
+            newest.unix_ns,
+            tuple(rings),
+            events,
+            tuple(notices),
+            newest.host,
+            lag_ns,
+            tuple(stamps),
+            marks=marks,
+            asides=tuple(asides),
+        )
 
     def settle(self) -> None:
         failures = []

@@ -21,6 +21,7 @@ from pushscope.telemetry.clock import this_host
 from pushscope.telemetry.clocks import DRIFT
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.frames import MAGIC, Decoder, FrameError
+from pushscope.telemetry.marks import Marks
 from pushscope.telemetry.source import Reading, RingState, Stamp
 from pushscope.telemetry.units import clean
 
@@ -90,6 +91,9 @@ class RemoteSource:
         """By ring, as it stood at the last reading that was received; counts are over all connections."""
         self._rings: tuple[RingState, ...] = ()
         self._agents_notices: tuple[str, ...] = ()
+        self._asides: tuple[str, ...] = ()
+        self._marks = Marks()
+        """Of all connections: an agent tells its marks anew on each."""
         self._least_delay_ns: float = float("inf")
         """The least difference between our clock when a reading came and the agent's in it."""
         self._delay_ns: float = 0.0
@@ -115,15 +119,29 @@ class RemoteSource:
             self._buffered = sum(len(part.reading.events) for part in self._parts)
             self._changed.notify_all()
             if received:
-                self._rings = received[-1].reading.rings
-                self._agents_notices = tuple(f"{self.label}: {n}" for n in received[-1].reading.notices)
+                last = received[-1].reading
+                self._rings = last.rings
+                self._agents_notices = tuple(f"{self.label}: {notice}" for notice in last.notices)
+                self._asides = tuple(f"{self.label}: {aside}" for aside in last.asides)
             out_of_touch = self._connection()
             notices = (*out_of_touch, *self._agents_notices)
         rings, events = _merged(received, self._rings)
         if out_of_touch:
             rings = tuple(msgspec.structs.replace(state, unheard=True) for state in rings)
         stamps = _stamps(received)
-        return Reading(t_ns, unix_ns, rings, events, notices, self._host, LAG_NS, stamps)
+        marks = self._marks.add(mark for part in received for mark in part.reading.marks)
+        return Reading(
+            t_ns,
+            unix_ns,
+            rings,
+            events,
+            notices,
+            self._host,
+            LAG_NS,
+            stamps,
+            marks=marks,
+            asides=self._asides,
+        )
 
     def settle(self) -> None:
         self._start()

@@ -6,9 +6,11 @@ ended while one watched, the pairs, the marks, how a recording stands that is pl
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -16,7 +18,7 @@ from pushscope.telemetry import events as ev
 from pushscope.telemetry.apart import Stepped
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.history import HistoryFold
-from pushscope.telemetry.marks import Mark
+from pushscope.telemetry.marks import Mark, mark_of, write_mark
 from pushscope.telemetry.pace import PaceFold
 from pushscope.telemetry.pairs import PairsFold
 from pushscope.telemetry.playback import Player, PlayState
@@ -32,6 +34,9 @@ from pushscope.telemetry.why.account import Attempt
 from pushscope.telemetry.why.recall import Recall
 from pushscope.telemetry.why.words import in_words
 
+BY: Final = "top"
+"""Who makes the marks of a session."""
+
 
 class Session:
     """Watches engines, or plays a recording. ``close`` it.
@@ -45,7 +50,6 @@ class Session:
         self.player = Player(recording, now_ns) if recording is not None else None
         source: Source = where.open() if self.player is None else self.player
         self._tap = Tap(source)
-        self._own_marks: list[Mark] = []
         self._begun = 0
         self._begin()
 
@@ -133,9 +137,16 @@ class Session:
         self._tap.stop()
 
     def mark(self, label: str) -> Mark:
-        """Give this moment a name."""
-        mark = Mark(time.time(), label, "top")
-        self._own_marks.append(mark)
+        """Give this moment a name: in the ring folder, for everybody, where this user may write there; else for this
+        session and its recording alone. Raises PushscopeError in a recording, and for a label that says nothing.
+        """
+        if self.player is not None:
+            raise PushscopeError("a recording can't be marked: its moments are over")
+        folder = self._where.folder
+        if folder is not None and os.access(folder, os.W_OK):
+            return write_mark(folder, label, BY)
+        mark = mark_of(label, BY)
+        self._tap.add(mark)
         return mark
 
     def close(self) -> None:

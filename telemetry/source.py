@@ -15,9 +15,12 @@ import msgspec
 from pushscope.telemetry.clock import Host, this_host
 from pushscope.telemetry.events import Origin, decode
 from pushscope.telemetry.holder import holder_of, is_stopped
+from pushscope.telemetry.marks import Mark, MarksFile
 from pushscope.telemetry.ring import HOLE_NS, SUFFIX, RingError, RingReader, opened_folder
 
 RESCAN_NS = 500_000_000
+MARKS_NS: Final = 1_000_000_000
+"""How often it is looked for new marks."""
 FORGET_DEAD_NS = 600_000_000_000
 """A ring whose engine was gone, and silent, for this long when it is first seen belongs to another day."""
 SAME_HOST_LAG_NS: Final = 20_000_000
@@ -67,6 +70,7 @@ class Reading(msgspec.Struct, frozen=True):
     rings: tuple[RingState, ...] = ()
     events: Sequence[tuple[int, bytes]] = ()
     notices: tuple[str, ...] = ()
+    """What could not be read, and why."""
     host: Host | None = None
     """None: the one that all its rings are on, as in recordings of former versions."""
     lag_ns: int = SAME_HOST_LAG_NS
@@ -75,6 +79,10 @@ class Reading(msgspec.Struct, frozen=True):
     """What was heard of other hosts' clocks, apart from events."""
     more: bool = False
     """It is only a part: what lies in the rings by now has not all been read."""
+    marks: tuple[Mark, ...] = ()
+    """New ones; each comes once."""
+    asides: tuple[str, ...] = ()
+    """What must be known besides, and limits nothing that is told of transfers."""
 
 
 class Source(Protocol):
@@ -121,12 +129,18 @@ class RingsSource:
         self._stopped: set[str] = set()
         self._folder_notice = ""
         self._scan_due = 0
+        self._marks = MarksFile(folder)
+        self._marks_due = 0
 
     def poll(self) -> Reading:
         t_ns, unix_ns = time.monotonic_ns(), time.time_ns()
         if t_ns >= self._scan_due:
             self._scan(t_ns)
             self._scan_due = t_ns + RESCAN_NS
+        marks: tuple[Mark, ...] = ()
+        if t_ns >= self._marks_due:
+            marks = self._marks.poll(unix_ns / 1e9)
+            self._marks_due = t_ns + MARKS_NS
         states: list[RingState] = []
         events: list[tuple[int, bytes]] = []
         more = False
@@ -140,7 +154,17 @@ class RingsSource:
             counts = reader.lost, reader.torn, reader.forgotten
             states.append(RingState(reader.origin, alive, *counts, stopped, reader.position))
         notices = tuple(filter(None, (self._folder_notice, *self._refused.values())))
-        return Reading(t_ns, unix_ns, tuple(states), events, notices, self._host, more=more)
+        return Reading(
+            t_ns,
+            unix_ns,
+            tuple(states),
+            events,
+            notices,
+            self._host,
+            more=more,
+            marks=marks,
+            asides=self._marks.asides,
+        )
 
     def settle(self) -> None:
         """A slot that a dying thread has claimed and never written is passed over only after a while."""

@@ -1,10 +1,13 @@
-"""A source that is listened to: what it gives is written to a recording, while one is made."""
+"""A source that is listened to: it gets the marks of who listens, and is written to a recording, while one is made."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
+import msgspec
+
+from pushscope.telemetry.marks import Mark
 from pushscope.telemetry.recording import RecordingError, RecordingWriter
 from pushscope.telemetry.snapshot import RecordingState
 from pushscope.telemetry.source import Reading, Source
@@ -20,9 +23,18 @@ class Tap:
         self._writer: RecordingWriter | None = None
         self._began_s = 0.0
         self._error = ""
+        self._marks: list[Mark] = []
+        """Made here, and not yet given."""
+
+    def add(self, mark: Mark) -> None:
+        """Give a mark with the next reading."""
+        self._marks.append(mark)
 
     def poll(self) -> Reading | None:
         reading = self._source.poll()
+        if reading is not None and self._marks:
+            reading = msgspec.structs.replace(reading, marks=(*reading.marks, *self._marks))
+            self._marks.clear()
         if reading is not None and self._writer is not None and not self._error:
             try:
                 self._writer.write(reading)

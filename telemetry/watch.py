@@ -18,6 +18,7 @@ from pushscope.telemetry.diagnosis.model import Diagnosis
 from pushscope.telemetry.diagnosis.thresholds import Thresholds, from_environment
 from pushscope.telemetry.group import Group
 from pushscope.telemetry.hosts import Decoded, Hosts
+from pushscope.telemetry.marks import Mark, Marks
 from pushscope.telemetry.snapshot import Engine, EngineProcess, Snapshot, Totals
 from pushscope.telemetry.source import FORGET_DEAD_NS, Reading, RingState, Source
 from pushscope.telemetry.story import KEPT, Stories
@@ -90,6 +91,7 @@ class Watcher:
         self._reading: Reading | None = None
         self._writes = self._write_bytes = 0
         self._newest_t = 0
+        self._marks = Marks()
         self._window: deque[tuple[int, int]] = deque()
         """(time, bytes) of the WRITEs of the last ten seconds."""
 
@@ -125,6 +127,7 @@ class Watcher:
     def _meet(self, reading: Reading) -> list[_Process]:
         """The rings of a reading: their figures, in the same order."""
         self._reading, self._rings = reading, reading.rings
+        self._marks.add(reading.marks)
         self.assembler.rings(reading.rings)
         self.stories.rings(reading.rings)
         return [self._processes.setdefault(s.origin.instance, _Process()) for s in reading.rings]
@@ -240,6 +243,11 @@ class Watcher:
         return self._reading
 
     @property
+    def marks(self) -> tuple[Mark, ...]:
+        """The last ones, in the order of time."""
+        return self._marks.all
+
+    @property
     def _now_ns(self) -> int:
         """The time of the last poll; events that came during it were read too."""
         return max(self._reading.t_ns if self._reading else 0, self._newest_t)
@@ -276,6 +284,7 @@ class Watcher:
             totals=self._totals(reading.t_ns, outcomes, len(in_flight), len(waiting), ended),
             unread=tuple(reading.notices),
             notices=(*self._notices(reading, engines), *(c.notice for c in clocks if c.notice)),
+            marks=self.marks,
         )
 
     def _diagnosed(self, engines: Sequence[Engine], followed: Sequence[Transfer]) -> tuple[Diagnosis, ...]:
@@ -400,7 +409,7 @@ class Watcher:
             notices.append(
                 f"{self.assembler.evicted} transfers were dropped unfinished: too many open at once"
             )
-        return notices
+        return [*notices, *reading.asides]
 
     def _rings_of(self, engine: Engine) -> list[RingState]:
         return [s for s in self._rings if s.origin.engine_id == engine.engine_id]

@@ -192,5 +192,5 @@ def test_recording_nothing_for_a_moment(tmp_path):
 
 def test_help_names_every_command():
     done = run("--help")
-    for command in ("top", "report", "record", "recording", "doctor", "lab", "demo"):
+    for command in ("top", "report", "record", "recording", "mark", "doctor", "lab", "demo"):
         assert command in done.output
