@@ -18,7 +18,7 @@ from pushscope.telemetry import events as ev
 from pushscope.telemetry.apart import Stepped
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.history import HistoryFold
-from pushscope.telemetry.marks import Mark, mark_of, write_mark
+from pushscope.telemetry.marks import Mark, Marks, mark_of, write_mark
 from pushscope.telemetry.pace import PaceFold
 from pushscope.telemetry.pairs import PairsFold
 from pushscope.telemetry.playback import Player, PlayState
@@ -58,7 +58,7 @@ class Session:
         self._recall = Recall()
         self._pace, self._history, self._pairs = PaceFold(), HistoryFold(), PairsFold()
         self._summary = SummaryFold()
-        self._marks: set[Mark] = set()
+        self._marks = Marks()
         """Those that the summary was told."""
         self._watcher = Watcher(self._tap, on_closed=self._ended, on_forgotten=self._recall.forgotten)
         self._recall.watcher = self._watcher
@@ -78,10 +78,8 @@ class Session:
             self._play(self.player)
         snapshot = self._watcher.snapshot()
         self._history.note(snapshot)
-        for mark in snapshot.marks:
-            if mark not in self._marks:
-                self._marks.add(mark)
-                self._summary.mark(mark)
+        for mark in self._marks.add(snapshot.marks):
+            self._summary.mark(mark)
         self._summary.note(snapshot)
         player = self.player
         return msgspec.structs.replace(

@@ -1,0 +1,343 @@
+"""A recording, played: whatever the way to a moment, the screen there is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pushscope.telemetry import events as ev
+from pushscope.telemetry.frames import MAGIC
+from pushscope.telemetry.playback import FULL_SPEED, Player
+from pushscope.telemetry.recording import RecordingError, RecordingSource, RecordingWriter, extent
+from pushscope.telemetry.session import Session
+from pushscope.telemetry.snapshot import Snapshot
+from pushscope.telemetry.source import Reading
+from pushscope.telemetry.watch import Watcher
+from pushscope.telemetry.where import Where
+
+from .scenario import delivered, ms, reading, until
+
+SECONDS = 12
+
+
+class Clock:
+    """Nanoseconds that pass only when told to."""
+
+    def __init__(self) -> None:
+        self.ns = 5_000_000_000
+
+    def __call__(self) -> int:
+        return self.ns
+
+    def pass_s(self, seconds: float) -> None:
+        self.ns += round(seconds * 1e9)
+
+
+def readings() -> list[Reading]:
+    """One transfer a second, each read in four parts; one of them waits to the end."""
+    said = [each for second in range(SECONDS) for each in delivered(f"cmpl-{second}", second * 1_000)]
+    said += until(delivered("cmpl-waits", 3_500), ev.BlocksStaged)
+    said.sort(key=lambda each: each[1].t)
+    made = []
+    for end in range(0, SECONDS * 1_000 + 500, 10):
+        begin = ms(end - 10)
+        part = [each for each in said if begin <= each[1].t < ms(end)]
+        if part or end % 500 == 0:
+            made.append(reading(part, end))
+    return made
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("played") / "run.psr"
+    writer = RecordingWriter(path)
+    for each in readings():
+        writer.write(each)
+    writer.close()
+    return path
+
+
+_OPEN: list[Player | Session | RecordingSource] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Whatever a test has opened is closed when it is over."""
+    yield
+    while _OPEN:
+        _OPEN.pop().close()
+
+
+class Played:
+    """A player and the watcher that folds what it gives, anew when it has begun again."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock = Clock()
+        self.player = Player(path, self.clock)
+        _OPEN.append(self.player)
+        self._begun = 0
+        self.watcher = Watcher(self.player)
+
+    def after(self, seconds: float = 0.0) -> Snapshot:
+        self.clock.pass_s(seconds)
+        while True:
+            if self.player.beginnings != self._begun:
+                self._begun = self.player.beginnings
+                self.watcher = Watcher(self.player)
+            self.player.advance(self.watcher.poll)
+            if not self.player.is_behind:
+                return self.watcher.snapshot()
+
+    @property
+    def position(self) -> float:
+        return self.player.state().position_s
+
+
+def read_to(path: Path, seconds: float) -> Snapshot:
+    """What a reader has who stops there."""
+    source = RecordingSource(path)
+    _OPEN.append(source)
+    begin = extent(path)[0]
+    given = []
+    while (each := source.poll()) is not None and each.t_ns <= begin + seconds * 1e9:
+        given.append(each)
+    watcher = Watcher(_Given(given, source.label))
+    watcher.run_to_end()
+    return watcher.snapshot()
+
+
+class _Given:
+    ends = True
+
+    def __init__(self, given: list[Reading], label: str) -> None:
+        self.label = label
+        self._given = iter(given)
+
+    def poll(self) -> Reading | None:
+        return next(self._given, None)
+
+    def settle(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def test_it_knows_how_long_it_is_and_begins_at_its_beginning(path: Path) -> None:
+    played = Played(path)
+    state = played.player.state()
+    assert (state.position_s, state.playing, state.over) == (0.0, True, False)
+    assert SECONDS - 1 < state.duration_s <= SECONDS + 0.5
+
+
+@pytest.mark.parametrize("speed", [0.1, 1.0, 4.0, 100.0])
+def test_it_plays_at_its_speed(path: Path, speed: float) -> None:
+    played = Played(path)
+    played.player.speed = speed
+    played.after(6.0 / speed)
+    assert played.position == pytest.approx(6.0)
+    assert msgspec.structs.asdict(played.after()) == msgspec.structs.asdict(read_to(path, 6.0))
+
+
+def test_full_speed_reads_all_at_once(path: Path) -> None:
+    played = Played(path)
+    played.player.speed = FULL_SPEED
+    assert played.after().totals.outcomes == {"delivered": SECONDS}
+    assert played.player.over
+
+
+@pytest.mark.parametrize("speed", [0.0, -1.0, 1000.0])
+def test_a_speed_that_is_none_is_a_sentence(path: Path, speed: float) -> None:
+    with pytest.raises(ValueError, match="expected a speed of"):
+        Played(path).player.speed = speed
+
+
+def test_held_it_stays_and_goes_on_from_there(path: Path) -> None:
+    played = Played(path)
+    played.after(3.0)
+    played.player.pause()
+    held = played.after(100.0)
+    assert played.position == pytest.approx(3.0)
+    played.player.play()
+    assert played.after(0.0) == held
+    played.after(2.0)
+    assert played.position == pytest.approx(5.0)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    moves=st.lists(
+        st.one_of(
+            st.tuples(st.just("seek"), st.floats(0, SECONDS)),
+            st.tuples(st.just("play"), st.floats(0, 3)),
+            st.tuples(st.just("step"), st.integers(1, 5)),
+        ),
+        max_size=6,
+    ),
+    target=st.floats(0, SECONDS),
+)
+def test_whatever_the_way_the_moment_is_the_same(
+    path: Path, moves: list[tuple[str, float]], target: float
+) -> None:
+    played = Played(path)
+    for how, number in moves:
+        if how == "seek":
+            played.player.seek(number)
+            played.after()
+        elif how == "play":
+            played.player.play()
+            played.after(number)
+        else:
+            played.player.step(int(number))
+            played.after()
+    played.player.pause()
+    played.player.seek(target)
+    assert played.after() == read_to(path, target)
+    while _OPEN:
+        _OPEN.pop().close()
+
+
+def test_stepping_goes_event_by_event_in_the_order_of_time(path: Path) -> None:
+    played = Played(path)
+    played.player.pause()
+    times = []
+    for _ in range(30):
+        played.player.step()
+        played.after()
+        stepped = played.player.stepped
+        assert stepped is not None
+        assert stepped.event is not None
+        times.append(stepped.event.t)
+    assert (
+        times
+        == sorted(e.t for _, e in delivered("cmpl-0"))[:23]
+        + sorted(e.t for _, e in delivered("x", 1_000))[:7]
+    )
+    played.player.step(-1)
+    played.after()
+    assert played.player.stepped is not None
+    assert played.player.stepped.event is not None
+    assert played.player.stepped.event.t == times[-2]
+    played.player.play()
+    played.after(100.0)
+    assert played.after() == read_to(path, 1e6), "what was stepped through is not lost, nor told twice"
+
+
+def test_at_its_end_it_is_over_and_can_go_back(path: Path) -> None:
+    played = Played(path)
+    played.after(60.0)
+    assert played.player.over
+    played.player.seek(2.0)
+    played.player.pause()
+    assert played.after().totals.outcomes == {"delivered": 2}
+    assert not played.player.over
+
+
+def test_of_a_damaged_one_what_lies_before_is_played_and_it_says_so_for_good(
+    path: Path, tmp_path: Path
+) -> None:
+    damaged = tmp_path / "damaged.psr"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    damaged.write_bytes(data)
+    played = Played(damaged)
+    shown = played.after(60.0)
+    assert 0 < shown.totals.outcomes["delivered"] < SECONDS
+    for _ in range(3):
+        played.after(1.0)
+        assert "is damaged at byte" in played.player.damage
+
+
+@pytest.mark.parametrize("cut", [0, 3, 40])
+def test_a_file_that_was_cut_is_as_long_as_what_is_whole(path: Path, tmp_path: Path, cut: int) -> None:
+    short = tmp_path / "short.psr"
+    short.write_bytes(path.read_bytes()[: len(path.read_bytes()) - cut])
+    begin, end = extent(short)
+    assert begin == extent(path)[0]
+    assert end <= extent(path)[1]
+    assert (end == extent(path)[1]) is (cut == 0)
+
+
+def test_an_empty_recording_is_over_at_once(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.psr"
+    empty.write_bytes(MAGIC)
+    assert extent(empty) == (0, 0)
+    played = Played(empty)
+    assert played.after().totals.events == 0
+    assert played.player.over
+
+
+def test_another_file_is_a_sentence(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"something else")
+    with pytest.raises(RecordingError, match="expected a recording"):
+        Player(other)
+
+
+class TestSession:
+    """What a session makes of it."""
+
+    def session(self, path: Path) -> tuple[Session, Clock]:
+        clock = Clock()
+        session = Session(Where(replay=path), now_ns=clock)
+        _OPEN.append(session)
+        return session, clock
+
+    def test_it_tells_where_it_stands_and_what_ended(self, path: Path) -> None:
+        session, clock = self.session(path)
+        session.snapshot()
+        clock.pass_s(5.5)
+        shown = session.snapshot()
+        assert shown.play is not None
+        assert shown.play.position_s == pytest.approx(5.5)
+        assert shown.pace.exposed["push"].count >= 4
+        assert [s.delivered for s in shown.history].count(1) >= 4
+        assert [(p.delivered >= 4, p.handshake) for p in shown.pairs] == [(True, "")]
+
+    def test_what_was_folded_is_forgotten_when_it_goes_back(self, path: Path) -> None:
+        session, clock = self.session(path)
+        session.snapshot()
+        clock.pass_s(60)
+        while session.is_behind or not session.snapshot().play.over:  # type: ignore[union-attr]
+            session.snapshot()
+        assert session.player is not None
+        session.player.pause()
+        session.player.seek(1.5)
+        session.snapshot()
+        while session.is_behind:
+            session.snapshot()
+        shown = session.snapshot()
+        assert shown.totals.outcomes == {"delivered": 2}
+        assert shown.pace.transfers <= 2
+        assert sum(s.delivered for s in shown.history) <= 2
+
+    def test_an_event_that_was_stepped_to_is_told_in_words(self, path: Path) -> None:
+        session, _ = self.session(path)
+        session.snapshot()
+        assert session.player is not None
+        session.player.pause()
+        session.player.step(3)
+        shown = session.snapshot()
+        assert shown.play is not None
+        assert shown.play.event.startswith(("P1 ", "D1 "))
+        assert "cmpl-0" in shown.play.event
+
+    def test_a_recording_is_not_recorded_nor_marked(self, path: Path, tmp_path: Path) -> None:
+        session, _ = self.session(path)
+        with pytest.raises(ValueError, match="is a recording already"):
+            session.record(tmp_path / "again.psr")
+        with pytest.raises(ValueError, match="can't be marked"):
+            session.mark("now")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_its_damage_is_a_notice(self, path: Path, tmp_path: Path) -> None:
+        damaged = tmp_path / "damaged.psr"
+        damaged.write_bytes(path.read_bytes()[:-2000] + b"\xff" * 2000)
+        session, clock = self.session(damaged)
+        session.snapshot()
+        clock.pass_s(60)
+        for _ in range(5):
+            shown = session.snapshot()
+        assert any("damaged" in notice for notice in shown.notices)
