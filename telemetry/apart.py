@@ -42,7 +42,7 @@ class Apart:
             unix_ns=reading.unix_ns - (reading.t_ns - t_ns),
             events=[(index, payload) for _, index, payload in taken],
             stamps=(),
-            marks=(),
+            marks=(),  # with the rest
         )
 
     @property

@@ -102,15 +102,16 @@ def write_mark(folder: Path, label: str, by: str) -> Mark:
             finally:
                 os.close(fd)
         except OSError as e:
+            what_to_do = "free space there" if e.errno == errno.ENOSPC else "mark as the engines' user"
             raise PushscopeError(
-                f"cannot write a mark to {folder / FILE_NAME}: {e.strerror}; mark as the engines' user"
+                f"cannot write a mark to {folder / FILE_NAME}: {e.strerror}; {what_to_do}"
             ) from e
     return mark
 
 
 def _opened_to_write(folder_fd: int) -> int:
     """The file, made if it is missing: of the folder's owner and group, also if root marks."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     folder = os.fstat(folder_fd)
     mode = 0o640 if folder.st_mode & stat.S_IRGRP else 0o600
     try:
@@ -129,6 +130,8 @@ def _append(fd: int, line: bytes, path: Path) -> None:
         raise PushscopeError(f"expected a file of marks at {path}, found something else; remove it")
     if info.st_size > _MAX_FILE_BYTES:
         raise PushscopeError(f"{path} has grown to {size(info.st_size)}; remove it, and mark less often")
+    if info.st_size and os.pread(fd, 1, info.st_size - 1) != b"\n":
+        line = b"\n" + line  # behind what somebody has not finished
     if os.write(fd, line) < len(line):  # no room for all of it
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

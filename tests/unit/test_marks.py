@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pushscope.lab.main import app
+from pushscope.telemetry.apart import Apart
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.frames import MAGIC, Decoder, Encoder
 from pushscope.telemetry.joined import JoinedSource
@@ -24,7 +25,7 @@ from pushscope.telemetry.source import Reading, RingsSource
 from pushscope.telemetry.watch import Watcher
 
 from .agents import Relay, serving, until
-from .scenario import P_WORKER, ListSource, reading
+from .scenario import P_WORKER, ListSource, delivered, reading
 
 NOW_S = 1_700_000_000.0
 
@@ -87,7 +88,7 @@ def test_who_may_read_the_rings_may_read_the_marks(folder, folder_mode, file_mod
         (lambda folder: folder.chmod(0o777), "can be written by other users"),
         (lambda folder: (folder / "marks").mkdir(), "cannot write a mark to .*mark as the engines' user"),
         (lambda folder: (folder / "marks").symlink_to("/etc/passwd"), "cannot write a mark to"),
-        (lambda folder: os.mkfifo(folder / "marks"), "cannot write a mark to"),
+        (lambda folder: os.mkfifo(folder / "marks"), "expected a file of marks at .*found something else"),
     ],
 )
 def test_where_no_mark_can_be_written_one_sentence_says_why(folder, make, says):
@@ -141,6 +142,14 @@ def test_a_line_that_is_being_written_is_read_when_it_is_whole(folder):
     written(folder, line("b")[9:])
     assert labels(file.poll(NOW_S)) == ["b"]
     assert file.asides == ()
+
+
+def test_a_line_that_was_never_finished_costs_no_other_mark(folder):
+    written(folder, line("a"), line("b")[:9])
+    write_mark(folder, "c", "a test")
+    file = MarksFile(folder)
+    assert labels(file.poll(NOW_S)) == ["a", "c"]
+    assert file.asides == (f"{folder}/marks: 1 line is no mark and is skipped",)
 
 
 def test_of_many_marks_the_last_are_read(folder):
@@ -275,6 +284,13 @@ def test_a_recording_of_before_there_were_marks_is_read():
     old = decoder.next()
     assert (old.t_ns, old.notices, len(old.events), old.rings[0].position) == (5, ("n",), 1, 7)
     assert (old.marks, old.asides) == ((), ())
+
+
+def test_a_reading_that_is_stepped_through_gives_its_marks_at_its_end():
+    told = msgspec.structs.replace(reading(delivered(), 60), marks=(Mark(1.0, "a"),))
+    apart = Apart(told, None)
+    assert apart.first(1).marks == apart.first(3).marks == ()
+    assert apart.rest.marks == told.marks
 
 
 def test_marks_and_asides_go_through_bytes_unchanged():
