@@ -10,11 +10,13 @@ from pushscope.tui.columns import Cell
 
 
 def conditions(snapshot: Snapshot) -> list[Cell]:
-    """All that hold; none on a healthy screen. Details stand in the notices."""
+    """All that hold; none on a healthy screen. Details stand in the notices. First the event that was stepped to."""
     return list(_conditions(snapshot))
 
 
 def _conditions(snapshot: Snapshot) -> Iterator[Cell]:
+    if snapshot.play is not None and snapshot.play.event:
+        yield Cell(f"AT THE EVENT {clean(snapshot.play.event)}")
     cut = _sources(snapshot.unread, ": disconnected")
     if cut:
         yield Cell(f"DISCONNECTED from {_named(cut)}: what its engines do is not known", "bad")

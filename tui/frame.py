@@ -28,4 +28,6 @@ class Frame:
         if self.snapshot is None:
             return ()  # if the source failed, the whole page says so
         failed = (f"The source failed: {self.error}",) if self.error else ()
-        return (*failed, *self.snapshot.notices)
+        recording = self.snapshot.recording
+        unwritten = (recording.error,) if recording is not None and recording.error else ()
+        return (*failed, *unwritten, *self.snapshot.notices)
