@@ -22,8 +22,11 @@ class Apart:
     """Parts of one reading. Each is as of the time of its last event; what is left is as of the reading's own."""
 
     def __init__(self, reading: Reading, before: Reading | None):
-        """``before``: the reading before it, than whose no part's time is earlier."""
+        """``before``: the reading before it, than whose no part's time is earlier. Until the last part rings stand as
+        they did then: an engine's end must not be known before its last events."""
         self._reading = reading
+        stood = {state.origin.instance: state for state in before.rings} if before is not None else {}
+        self._rings = tuple(stood.get(state.origin.instance, state) for state in reading.rings)
         self._floor_ns = before.t_ns if before is not None else 0
         decoded = [(_decoded(payload), index, payload) for index, payload in reading.events]
         self._events = sorted(decoded, key=lambda each: each[0].t if each[0] else reading.t_ns)
@@ -40,6 +43,7 @@ class Apart:
             reading,
             t_ns=t_ns,
             unix_ns=reading.unix_ns - (reading.t_ns - t_ns),
+            rings=self._rings,
             events=[(index, payload) for _, index, payload in taken],
             stamps=(),
             marks=(),  # with the rest

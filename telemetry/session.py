@@ -7,6 +7,7 @@ ended while one watched, the pairs, the marks, how a recording stands that is pl
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,7 @@ from pushscope.telemetry.why.account import Attempt
 from pushscope.telemetry.why.recall import Recall
 from pushscope.telemetry.why.words import in_words
 
+_CAPITAL: Final = re.compile("(?<!^)(?=[A-Z])")
 BY: Final = "top"
 """Who makes the marks of a session."""
 
@@ -160,6 +162,11 @@ def _words(stepped: Stepped, watcher: Watcher, snapshot: Snapshot) -> str:
     event = stepped.event
     rank_of = watcher.assembler.rank_of
     of_d = origin.kv_role == "kv_consumer"
-    what = "an event of another version" if event is None else in_words(event, of_d=of_d, rank_of=rank_of)
+    if event is None:
+        what = "an event of another version"
+    elif isinstance(event, ev.RequestEvent):
+        what = in_words(event, of_d=of_d, rank_of=rank_of)
+    else:
+        what = _CAPITAL.sub(" ", type(event).__name__).lower()
     request = f" ({event.request_id})" if isinstance(event, ev.RequestEvent) else ""
     return f"{snapshot.engine_name(origin.engine_id)} {place}: {what}{request}"

@@ -114,8 +114,8 @@ def test_an_unknown_bench_is_named_in_one_sentence(capsys):
     assert main(["recrod"]) == MISUSED
     said = capsys.readouterr().err
     assert said == (
-        "bench: unknown bench 'recrod'; known are record, step, read, memory, metrics, agent, outage, screen, serving, "
-        "watched, control (did you mean 'record'?)\n"
+        "bench: unknown bench 'recrod'; known are record, step, read, memory, metrics, agent, outage, screen, "
+        "watching, serving, watched, control (did you mean 'record'?)\n"
     )
 
 

@@ -20,7 +20,7 @@ from pushscope.telemetry.source import Reading
 from pushscope.telemetry.watch import Watcher
 from pushscope.telemetry.where import Where
 
-from .scenario import delivered, ms, reading, until
+from .scenario import P_WORKER, delivered, ms, reading, until
 
 SECONDS = 12
 
@@ -323,6 +323,31 @@ class TestSession:
         assert shown.play is not None
         assert shown.play.event.startswith(("P1 ", "D1 "))
         assert "cmpl-0" in shown.play.event
+
+    def test_whatever_an_engine_says_can_be_stepped_to(self, tmp_path: Path) -> None:
+        of_engines = [
+            ev.EngineUp(ms(1)),
+            ev.Loop(ms(2), 10, 1_000, 500, True),
+            ev.Tables(ms(3)),
+            ev.HandshakeEnded(ms(4), "engine-d", ms(1), 1),
+            ev.EngineDown(ms(5)),
+        ]
+        path = tmp_path / "engines.psr"
+        writer = RecordingWriter(path)
+        writer.write(reading([(P_WORKER, event) for event in of_engines], 10))
+        writer.close()
+        session, _ = self.session(path)
+        assert session.player is not None
+        session.player.pause()
+        told = []
+        for _ in of_engines:
+            session.player.step()
+            shown = session.snapshot()
+            assert shown.play is not None
+            told.append(shown.play.event)
+        assert told == [
+            f"P1 tp0: {kind}" for kind in ("engine up", "loop", "tables", "handshake ended", "engine down")
+        ]
 
     def test_a_recording_is_not_recorded_nor_marked(self, path: Path, tmp_path: Path) -> None:
         session, _ = self.session(path)

@@ -26,7 +26,7 @@ class Engines:
     """The rings of a P and a D, in which is written what a scenario says, as if it happened now."""
 
     def __init__(self, folder: Path) -> None:
-        now_ns = time.monotonic_ns()
+        now_ns = time.monotonic_ns() - 10_000_000_000  # before whatever they will say
         origins = [msgspec.structs.replace(o, anchor_monotonic_ns=now_ns, instance="") for o in ORIGINS]
         self._recorders = dict(zip(ORIGINS, [Recorder(folder, o) for o in origins], strict=True))
 
