@@ -19,20 +19,31 @@ class RealTimeRings:
     """Rings in a folder, for as long as this context is open: to load an agent, a screen, one ring.
 
     ``write_until`` has to be called again and again, or ``run`` for a while. The engines are gone, without having
-    shut down, when the context is left. Raises RingError if the folder can't be used.
+    shut down, when the context is left. Raises RingError if a folder can't be used.
     """
 
-    def __init__(self, folder: Path, mix: Mix, seed: int = 0, *, num_bytes: int = DEFAULT_BYTES):
+    def __init__(
+        self,
+        folder: Path,
+        mix: Mix,
+        seed: int = 0,
+        *,
+        d_folder: Path | None = None,
+        num_bytes: int = DEFAULT_BYTES,
+    ):
+        """``d_folder``: where the rings of decode engines are, as if on another host; None: where all are."""
         anchor = read_anchor()
         self.simulation = Simulation(mix, seed, start_ns=anchor.monotonic_ns, start_unix_ns=anchor.unix_ns)
-        self._folder, self._num_bytes = folder, num_bytes
+        self._folders = {"kv_producer": folder, "kv_consumer": d_folder or folder}
+        self._num_bytes = num_bytes
         self._writers: list[RingWriter] = []
         self.written = 0
         """Events."""
 
     def __enter__(self) -> Self:
         for origin in self.simulation.origins:
-            self._writers.append(RingWriter(self._folder, origin, num_bytes=self._num_bytes))
+            folder = self._folders[origin.kv_role]
+            self._writers.append(RingWriter(folder, origin, num_bytes=self._num_bytes))
         self.simulation.begin()
         return self
 

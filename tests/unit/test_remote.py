@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pushscope.lab.main import app
+from pushscope.lab.simulator.network import Hardships, Relay
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.agent import api
 from pushscope.telemetry.agent.access import Access
@@ -25,7 +26,7 @@ from pushscope.telemetry.source import RingsSource
 from pushscope.telemetry.watch import Watcher
 
 from . import samples
-from .agents import Agent, Engines, Relay, moved, serving, until
+from .agents import Agent, Engines, moved, serving, until
 from .scenario import D_SCHEDULER, D_WORKER, ORIGINS, P_SCHEDULER, P_WORKER, delivered, ms, reading
 
 
@@ -289,7 +290,7 @@ def test_an_agent_that_is_started_again_is_followed_on(agent, engines):
 @pytest.mark.parametrize("seed", range(3))
 def test_connections_that_are_reset_at_random_lose_and_repeat_nothing(agent, engines, seed, monkeypatch):
     monkeypatch.setattr(api, "AT_MOST", 200)
-    relay = Relay(agent.port, cut_every=25_000, seed=seed)
+    relay = Relay(agent.port, Hardships(reset_every=25_000), seed=seed)
     following = Following(RemoteSource(relay.url))
     number = 3500  # the ring holds them all
 
@@ -304,7 +305,7 @@ def test_connections_that_are_reset_at_random_lose_and_repeat_nothing(agent, eng
     got = following.until(number, 60)
     writer.join()
     assert got == [f"r{n:06}" for n in range(number)]
-    assert relay.cuts >= 2
+    assert relay.resets >= 2
     following.source.close()
     relay.close()
 
@@ -344,7 +345,7 @@ def test_a_slow_client_loses_only_its_own(engines, tmp_path):
         p.record(numbered(0))
         slow.until(1)
         fast.until(1)
-        relay.stalled.set()
+        relay.stall()
         number = 8 * p._ring.num_slots
         for n in range(1, number):
             p.record(numbered(n))
@@ -353,7 +354,7 @@ def test_a_slow_client_loses_only_its_own(engines, tmp_path):
                 fast.look()
         fast.until(number)
         slow.noticed("lagging", "disconnected")  # after ten seconds it is taken for that
-        relay.stalled.clear()
+        relay.flow()
 
         def over() -> bool:
             slow.look()

@@ -1,0 +1,118 @@
+"""A session that watches two agents over a network that is hard on its connections."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from pushscope.lab.simulator.chances import Between
+from pushscope.lab.simulator.mix import plain
+from pushscope.lab.simulator.network import Hardships, Relay
+from pushscope.lab.simulator.rings import STEP_S, RealTimeRings
+from pushscope.telemetry.joined import JoinedSource
+from pushscope.telemetry.recording import RecordingSource
+from pushscope.telemetry.session import Session
+from pushscope.telemetry.snapshot import Snapshot
+from pushscope.telemetry.source import RingsSource, Source
+from pushscope.telemetry.transfer import Transfer
+from pushscope.telemetry.watch import Watcher
+from pushscope.telemetry.where import Where
+
+from .agents import serving, until
+
+HARD = Hardships(delay_s=0.2, reset_every=150_000, calm=Between(1.0, 4.0), stall=Between(0.5, 2.5))
+WRITTEN_S = 10.0
+RING_BYTES = 4 << 20  # none of them turns over
+
+
+@contextmanager
+def writing(rings: RealTimeRings) -> Iterator[None]:
+    """Write in a thread, without new requests from the end of the block on, until the engines have nothing to do."""
+
+    def run() -> None:
+        while not (rings.simulation.is_idle and over.is_set()):
+            if over.is_set():
+                rings.simulation.stop()
+            rings.write_until(time.monotonic_ns())
+            time.sleep(STEP_S)
+
+    over = threading.Event()
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def by_ring(source: Source) -> dict[str, list[bytes]]:
+    """All events that a source gives, in the order in which it gives those of a ring."""
+    events: dict[str, list[bytes]] = {}
+    while reading := source.poll():
+        for index, payload in reading.events:
+            events.setdefault(reading.rings[index].origin.instance, []).append(payload)
+        if not source.ends:
+            break
+    return events
+
+
+def ended(source: Source) -> list[Transfer]:
+    transfers: list[Transfer] = []
+    with closing(source):
+        watcher = Watcher(source, on_closed=transfers.append)
+        watcher.read_all()
+        watcher.assembler.close_all()
+    return transfers
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_nothing_is_lost_or_counted_twice_over_a_hard_network(tmp_path: Path, seed: int) -> None:
+    p, d, recorded = tmp_path / "p", tmp_path / "d", tmp_path / "watched.psr"
+    rings = RealTimeRings(p, plain(40.0), seed, d_folder=d, num_bytes=RING_BYTES)
+    with rings, serving(p) as of_p, serving(d) as of_d:
+        relays = [Relay(agent.port, HARD, seed=2 * seed + n) for n, agent in enumerate((of_p, of_d))]
+        session = Session(Where(connect=tuple(relay.url for relay in relays)))
+        session.record(recorded)
+        said: Counter[str] = Counter()
+
+        def look() -> Snapshot:
+            snapshot = session.snapshot()
+            said.update(relay.url for relay in relays for n in snapshot.unread if is_cut(relay, n))
+            return snapshot
+
+        with writing(rings):
+            end_s = time.monotonic() + WRITTEN_S
+            while time.monotonic() < end_s:
+                look()
+                time.sleep(0.1)
+        until(lambda: look().totals.events >= rings.written, 60.0)
+        until(lambda: not (look().in_flight or session.snapshot().waiting))
+        last = look()
+        session.close()
+        for relay in relays:
+            relay.close()
+        here = JoinedSource([RingsSource(p), RingsSource(d)])
+        with closing(here):
+            assert by_ring(RecordingSource(recorded)) == by_ring(here)
+        mine, theirs = ended(JoinedSource([RingsSource(p), RingsSource(d)])), ended(RecordingSource(recorded))
+    for relay in relays:
+        assert relay.stalls
+        assert relay.resets
+        assert relay.connections > 1
+        assert said[relay.url], "who is out of reach is told"
+    assert last.totals.events == rings.written
+    assert last.totals.events_lost == 0
+    assert last.totals.outcomes == {"delivered": rings.simulation.sent}
+    assert {t.base_id: t.stages for t in theirs} == {t.base_id: t.stages for t in mine}
+    assert len(theirs) == len(mine) == rings.simulation.sent
+
+
+def is_cut(relay: Relay, notice: str) -> bool:
+    return notice.startswith(f"{relay.url}: disconnected since")
