@@ -82,7 +82,8 @@ class RemoteSource:
         self._host = this_host()
         self._changed = threading.Condition()
         self._parts: list[_Received] = []
-        """What has come of a reading that is sent in parts: in them rings are not read equally far."""
+        """What has come of a reading that is sent in parts: in them rings are not read equally far. Only what is too
+        much to hold is given before all of it is there."""
         self._buffer: deque[_Received] = deque()
         self._buffered = 0
         """Events in both."""
@@ -230,10 +231,10 @@ class RemoteSource:
                 self._changed.wait(1.0)
             self._parts.append(received)
             self._buffered += len(reading.events)
-            if not reading.more:
+            if not reading.more or self._buffered > self._max_buffered:
                 self._buffer.extend(self._parts)
                 self._parts.clear()
-                self._whole = True
+            self._whole = self._whole or not reading.more
             self._known.update((state.origin.instance, state) for state in reading.rings)
             aged = self._least_delay_ns + DRIFT * (received.heard_ns - self._delay_at_ns)
             self._delay_ns = received.heard_ns - reading.t_ns

@@ -34,13 +34,16 @@ class Hardships(msgspec.Struct, frozen=True, kw_only=True):
     """How long nothing comes through, on any connection, in either direction."""
 
 
+_EASY: Final = Hardships()
+
+
 class Relay:
     """Passes connections on, from a free port of 127.0.0.1 to another one there. ``close`` it: it has a thread.
 
     ``resets``, ``stalls`` and ``connections`` count what happened so far. The same seed makes the same choices.
     """
 
-    def __init__(self, port: int, hardships: Hardships = Hardships(), *, seed: int = 0):
+    def __init__(self, port: int, hardships: Hardships = _EASY, *, seed: int = 0):
         self._port, self._hardships, self._random = port, hardships, Random(seed)
         self.connections = self.resets = self.stalls = 0
         self._open: set[asyncio.StreamWriter] = set()

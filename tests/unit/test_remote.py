@@ -4,6 +4,7 @@ import contextlib
 import json
 import threading
 import time
+from collections import Counter
 
 import httpx
 import msgspec
@@ -248,6 +249,37 @@ def test_a_late_ring_reader_goes_on_after_a_position(engines):
     assert late.forgotten == 0
     for r in (reader, again, late):
         r.close()
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_bounded_reader_comes_forward_in_every_ring(engines, tmp_path, alive):
+    for recorder in engines.recorders.values():
+        for n in range(1000):
+            recorder.record(numbered(n))
+    if not alive:
+        engines.close()
+    with contextlib.closing(RingsSource(tmp_path / "rings", at_most=1200)) as source:
+        readings = [source.poll() for _ in range(4)]
+    for number, read in enumerate(readings, 1):
+        assert read.more is (number < 4)
+        assert [ring.position for ring in read.rings] == [min(1000, 300 * number)] * 4
+        assert all(ring.alive is alive for ring in read.rings)
+    assert picked(readings[0]) == 4 * [f"r{n:06}" for n in range(300)]
+    assert Counter(name for read in readings for name in picked(read)) == {f"r{n:06}": 4 for n in range(1000)}
+
+
+def test_connections_that_never_last_long_still_bring_a_long_backlog(agent, engines):
+    number = 3500
+    for recorder in engines.recorders.values():
+        for n in range(number):
+            recorder.record(numbered(n))
+    relay = Relay(agent.port, Hardships(reset_every=100_000), seed=1)  # all of it is more than 400 kB
+    following = Following(RemoteSource(relay.url))
+    following.until(4 * number, 60)
+    assert Counter(following.got) == {f"r{n:06}": 4 for n in range(number)}
+    assert relay.resets >= 2
+    following.source.close()
+    relay.close()
 
 
 def test_what_an_agent_streams_is_what_its_rings_hold(agent, engines, tmp_path):
