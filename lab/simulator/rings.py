@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -67,3 +70,23 @@ class RealTimeRings:
         while time.monotonic() < end_s:
             self.write_until(time.monotonic_ns())
             time.sleep(STEP_S)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Keep pace with the clock in a thread. At the end of the block no more requests come, and those that are there
+        are seen to their end."""
+        over = threading.Event()
+
+        def write() -> None:
+            while not (over.is_set() and self.simulation.is_idle):
+                if over.is_set():
+                    self.simulation.stop()
+                self.run(STEP_S)
+
+        thread = threading.Thread(target=write, name="simulated engines")
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 from pushscope.lab.simulator.chances import Between
 from pushscope.lab.simulator.mix import plain
 from pushscope.lab.simulator.network import Hardships, Relay
-from pushscope.lab.simulator.rings import STEP_S, RealTimeRings
+from pushscope.lab.simulator.rings import RealTimeRings
 from pushscope.telemetry.joined import JoinedSource
 from pushscope.telemetry.recording import RecordingSource
 from pushscope.telemetry.session import Session
@@ -29,35 +27,15 @@ WRITTEN_S = 10.0
 RING_BYTES = 4 << 20  # none of them turns over
 
 
-@contextmanager
-def writing(rings: RealTimeRings) -> Iterator[None]:
-    """Write in a thread, without new requests from the end of the block on, until the engines have nothing to do."""
-
-    def run() -> None:
-        while not (rings.simulation.is_idle and over.is_set()):
-            if over.is_set():
-                rings.simulation.stop()
-            rings.write_until(time.monotonic_ns())
-            time.sleep(STEP_S)
-
-    over = threading.Event()
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
 def by_ring(source: Source) -> dict[str, list[bytes]]:
-    """All events that a source gives, in the order in which it gives those of a ring."""
+    """All events that a source has, in the order in which it gives those of a ring."""
     events: dict[str, list[bytes]] = {}
-    while reading := source.poll():
-        for index, payload in reading.events:
-            events.setdefault(reading.rings[index].origin.instance, []).append(payload)
-        if not source.ends:
-            break
+    with closing(source):
+        while reading := source.poll():
+            for index, payload in reading.events:
+                events.setdefault(reading.rings[index].origin.instance, []).append(payload)
+            if not source.ends:
+                break
     return events
 
 
@@ -79,26 +57,27 @@ def test_nothing_is_lost_or_counted_twice_over_a_hard_network(tmp_path: Path) ->
         session.record(recorded)
         said: Counter[str] = Counter()
 
+        def at_home() -> Source:
+            return JoinedSource([RingsSource(p), RingsSource(d)])
+
         def look() -> Snapshot:
             snapshot = session.snapshot()
             said.update(relay.url for relay in relays for n in snapshot.unread if is_cut(relay, n))
             return snapshot
 
-        with writing(rings):
+        with rings.running():
             end_s = time.monotonic() + WRITTEN_S
             while time.monotonic() < end_s:
                 look()
                 time.sleep(0.1)
         until(lambda: look().totals.events >= rings.written, 60.0)
-        until(lambda: not (look().in_flight or session.snapshot().waiting))
+        until(lambda: not any((snapshot := look()).in_flight + snapshot.waiting))
         last = look()
         session.close()
         for relay in relays:
             relay.close()
-        here = JoinedSource([RingsSource(p), RingsSource(d)])
-        with closing(here):
-            assert by_ring(RecordingSource(recorded)) == by_ring(here)
-        mine, theirs = ended(JoinedSource([RingsSource(p), RingsSource(d)])), ended(RecordingSource(recorded))
+        assert by_ring(RecordingSource(recorded)) == by_ring(at_home())
+        here, away = ended(at_home()), ended(RecordingSource(recorded))
     for relay in relays:
         assert relay.stalls
         assert relay.resets
@@ -107,8 +86,8 @@ def test_nothing_is_lost_or_counted_twice_over_a_hard_network(tmp_path: Path) ->
     assert last.totals.events == rings.written
     assert last.totals.events_lost == 0
     assert last.totals.outcomes == {"delivered": rings.simulation.sent}
-    assert {t.base_id: t.stages for t in theirs} == {t.base_id: t.stages for t in mine}
-    assert len(theirs) == len(mine) == rings.simulation.sent
+    assert {t.base_id: t.stages for t in away} == {t.base_id: t.stages for t in here}
+    assert len(away) == len(here) == rings.simulation.sent
 
 
 def is_cut(relay: Relay, notice: str) -> bool:
