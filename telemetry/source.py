@@ -22,6 +22,8 @@ FORGET_DEAD_NS = 600_000_000_000
 """A ring whose engine was gone, and silent, for this long when it is first seen belongs to another day."""
 SAME_HOST_LAG_NS: Final = 20_000_000
 """An event may be recorded this long after its time: it is stamped before its slot is claimed."""
+UNHEARD_NS: Final = 3_000_000_000
+"""What is out of reach without a word is taken for that after so long at most."""
 _LEAST_SHARE: Final = 100
 """Events of one ring in a poll that is bounded: one busy ring among many still comes forward."""
 FROM_THE_OLDEST: Final[Mapping[str, int]] = MappingProxyType({})

@@ -141,6 +141,7 @@ class Diagnoses:
         sides = self._assembler.sides_of(t)
         if sides is None:
             return None
+        now_ns = self._assembler.known_until(t, now_ns)  # what could not be heard since is not missing
         loss_ns = max(self._last_loss(t.p_engine), self._last_loss(t.d_engine))
         return Case(
             t,
