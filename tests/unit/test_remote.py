@@ -23,7 +23,7 @@ from pushscope.telemetry.joined import JoinedSource
 from pushscope.telemetry.recording import RecordingSource
 from pushscope.telemetry.remote import RemoteSource, agent_url
 from pushscope.telemetry.ring import RingReader
-from pushscope.telemetry.source import RingsSource
+from pushscope.telemetry.source import UNHEARD_NS, RingsSource
 from pushscope.telemetry.watch import Watcher
 
 from . import samples
@@ -317,6 +317,30 @@ def test_an_agent_that_is_started_again_is_followed_on(agent, engines):
     assert sum(s.lost + s.torn + s.forgotten for s in following.reading.rings) == 0
     assert not any(ring.unheard for ring in following.reading.rings)
     following.source.close()
+
+
+def test_an_agent_is_out_of_reach_until_all_that_it_held_has_come(agent, engines, monkeypatch):
+    monkeypatch.setattr(api, "AT_MOST", 200)
+    relay = Relay(agent.port, Hardships(delay_s=0.2))
+    following = Following(RemoteSource(relay.url))
+    engines.recorders[P_WORKER].record(numbered(0))
+    following.until(1)
+    agent.stop()
+    following.noticed("disconnected since")
+    for recorder in engines.recorders.values():
+        for n in range(3500):
+            recorder.record(numbered(n))
+    time.sleep(UNHEARD_NS / 1e9)
+    agent.start()
+
+    def heard() -> bool:
+        following.look()
+        return not any(ring.unheard for ring in following.reading.rings)
+
+    until(heard)
+    assert len(following.got) == 1 + 4 * 3500
+    following.source.close()
+    relay.close()
 
 
 @pytest.mark.parametrize("seed", range(3))
