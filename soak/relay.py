@@ -27,7 +27,8 @@ from soak.display import OnProgress
 from soak.result import Relayed
 from soak.tally import Tally
 
-PER_S: Final = 200.0
+PER_S: Final = 100.0
+"""Transfers, over all engines."""
 HARD: Final = Hardships(delay_s=0.2, reset_every=1_500_000, calm=Between(5.0, 40.0), stall=Between(0.5, 14.0))
 """At this rate a connection is reset about every twenty seconds. Some stalls are longer than the silence after which
 an agent is taken for gone."""
@@ -50,7 +51,7 @@ def run(
     """Engines that write for so long, and then everything that has to be caught up with."""
     rest_the_collector()  # as the command does
     p, d = folder / "p", folder / "d"
-    rings = RealTimeRings(p, plain(per_s / 2, pairs=2), seed, d_folder=d, num_bytes=RING_BYTES)
+    rings = RealTimeRings(p, plain(per_s, pairs=2), seed, d_folder=d, num_bytes=RING_BYTES)
     with ExitStack() as stack:
         stack.enter_context(rings)
         agents = [stack.enter_context(AgentProcess(of, "")) for of in (p, d)]
