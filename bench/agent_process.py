@@ -72,7 +72,7 @@ class AgentProcess:
         )
 
     def __enter__(self) -> AgentProcess:
-        self.wait_until(lambda: present_agent(self._folder) is not None and bool(self._url()), "starting")
+        self.wait_until(lambda: present_agent(self._folder) is not None and bool(self.url), "starting")
         return self
 
     def __exit__(
@@ -82,18 +82,20 @@ class AgentProcess:
         self._process.wait()
         self._log.close()
 
-    def _url(self) -> str:
+    @property
+    def url(self) -> str:
+        """Where it answers; empty before it does."""
         note = present_agent(self._folder)
         return note.url if note else ""
 
     def health(self) -> Health:
         """What it says of itself."""
-        with urllib.request.urlopen(f"{self._url()}/healthz", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.url}/healthz", timeout=30) as answer:
             return msgspec.convert(json.load(answer), Health)
 
     def scrape(self) -> bytes:
         """The page of metrics, as Prometheus asks for it."""
-        request = urllib.request.Request(f"{self._url()}/metrics", headers={"Accept": OPEN_METRICS})
+        request = urllib.request.Request(f"{self.url}/metrics", headers={"Accept": OPEN_METRICS})
         with urllib.request.urlopen(request, timeout=60) as answer:
             page: bytes = answer.read()
         return page

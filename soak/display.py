@@ -18,11 +18,11 @@ from rich.progress import (
 
 _LINE_EVERY_S = 30.0
 OnProgress = Callable[[int, int], None]
-"""Called with the transfers, and the diagnoses of severity error, so far."""
+"""Called with the transfers (or what else there is to do), and the diagnoses of severity error, so far."""
 
 
 @contextmanager
-def display(name: str, total: int) -> Iterator[OnProgress]:
+def display(name: str, total: int, unit: str = "transfers") -> Iterator[OnProgress]:
     """Within the block, call what this gives."""
     console = Console()
     columns = TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn()
@@ -36,6 +36,6 @@ def display(name: str, total: int) -> Iterator[OnProgress]:
             bars.update(task, completed=min(done, total), errors=errors)
             if not console.is_terminal and time.monotonic() - said >= _LINE_EVERY_S:
                 said = time.monotonic()
-                print(f"{name}: {done:,} of {total:,} transfers, {errors} errors", flush=True)
+                print(f"{name}: {done:,} of {total:,} {unit}, {errors} errors", flush=True)
 
         yield show

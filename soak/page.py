@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bench.machine import Machine
 from faults.page import table
 
 from pushscope.telemetry.diagnosis.catalogue import CATALOGUE
 from pushscope.telemetry.diagnosis.model import WORST_FIRST
 from pushscope.telemetry.units import count
-from soak.result import Part, Result
+from soak.result import Part, Relayed, Result
 
 _HEAD = """\
 <!-- Written by `make soak`; what it says comes from soak.json and soak/page.py. -->
@@ -30,9 +31,23 @@ link stalls for up to 12 s, as one that tries again does; one that is silent for
 Warnings and infos are meant to be said: engines that leak a little (`notify_only_entries_leak`,
 `stale_registrations_pile_up`), blocks held for a client that has gone (`prefill_unclaimed`), a router that sends one
 leg after the other (`serial_router`), links that stall."""
-_PART = """\
-## {kind}: {name}
+_RELAY = """\
+## Far away, over a hard network
 
+`python -m soak relay`: simulated engines write real rings on one host; an agent has those of all P, another one those
+of all D. A session as `top` has it follows both over connections that come {delay} ms late in each direction, stall,
+and are reset in the middle of what they bring. A watcher on the engines' own host counts beside it.
+
+{resets} resets and {stalls} stalls: {reconnects} times a new connection, {cuts} times it was said that an agent is out
+of reach. The longest time without news of an engine was {silent} s. {written} events were written; {twice} were counted
+twice, {lost} lost, and {same}. Memory is that of the process of the session, which has the rings mapped, and the
+engines and the other watcher in it too."""
+_REPLAY = """\
+## Played: {name}
+
+`python -m soak replay`: a recording of simulated engines with a few transfers a second, played on the screen of
+`pushscope top`, without a terminal, while its five views are visited in turn. Memory is that of the whole process."""
+_PART = """\
 {machine}
 
 {transfers} transfers ({outcomes}), {events} events, {lost} of them lost. {snapshots} snapshots over {watched} s of the
@@ -49,25 +64,51 @@ def page_of(result: Result) -> str:
     )
     sections = [head]
     for machine, part in result.parts:
-        sections.append(_section(part, machine.line()))
-        sections.append(_table(part))
-        sections += [f"* {said}" for said in part.errors]
+        kind = "Simulated" if part.simulated else "Real"
+        sections += [f"## {kind}: {part.name}", *_sections(part, machine)]
     for simulated, kind in ((False, "real"), (True, "simulated")):
         if not result.of_kind(simulated=simulated):
             sections.append(f"Of {kind} engines no run of the whole length is committed yet.")
+    if result.relay is not None:
+        machine, relayed = result.relay
+        sections += [_relay(relayed), *_sections(relayed.watched, machine)]
+    if result.replay is not None:
+        machine, replayed = result.replay
+        sections += [_REPLAY.format(name=replayed.name), *_sections(replayed, machine)]
     return "\n\n".join(sections) + "\n"
 
 
+def _relay(relayed: Relayed) -> str:
+    same = "the transfers are those that were counted there"
+    return _RELAY.format(
+        delay=f"{relayed.delay_s * 1e3:g}",
+        resets=count(relayed.resets),
+        stalls=count(relayed.stalls),
+        reconnects=count(relayed.reconnects),
+        cuts=count(relayed.cuts_told),
+        silent=f"{relayed.silent_s:g}",
+        written=count(relayed.written),
+        twice=count(relayed.events_twice),
+        lost=count(relayed.watched.events_lost),
+        same=same if relayed.is_whole else f"there {_outcomes(relayed.at_home)} were counted",
+    )
+
+
+def _outcomes(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count(number)} {outcome}" for outcome, number in counts.items())
+
+
+def _sections(part: Part, machine: Machine) -> list[str]:
+    return [_section(part, machine.line()), _table(part), *(f"* {said}" for said in part.errors)]
+
+
 def _section(part: Part, machine: str) -> str:
-    outcomes = ", ".join(f"{count(number)} {outcome}" for outcome, number in part.outcomes.items())
     several = len(part.resident_mib) > 1
     wrong = "; ".join(f"{what}: {number}" for what, number in part.wrong.items())
     return _PART.format(
-        kind="Simulated" if part.simulated else "Real",
-        name=part.name,
         machine=machine,
         transfers=count(part.transfers),
-        outcomes=outcomes,
+        outcomes=_outcomes(part.outcomes),
         events=count(part.events),
         lost=count(part.events_lost),
         snapshots=count(part.snapshots),

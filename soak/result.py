@@ -14,6 +14,8 @@ FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 JSON, PAGE = FOLDER / "soak.json", FOLDER / "soak.md"
 REAL, SIMULATED = 5_000, 1_000_000
 """Requests of a whole soak."""
+RELAY_S, REPLAY_S = 600, 3_600
+"""How long engines write that are watched far away, and those of a recording that is played."""
 FLAT_MIB = 32.0
 """Memory is flat if it grows by no more, from the middle of a simulation to its end."""
 
@@ -64,10 +66,46 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         return quiet and (not self.simulated or self.grown_mib <= FLAT_MIB)
 
 
+class Relayed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session saw of two agents over a hard network, and what there was to see."""
+
+    watched: Part
+    written: int
+    """Events."""
+    at_home: dict[str, int]
+    """Transfers by outcome, as a watcher on the engines' own host counted them."""
+    delay_s: float
+    """Of every byte, in each direction."""
+    resets: int
+    stalls: int
+    """Of both connections."""
+    reconnects: int
+    cuts_told: int
+    """How often it was said that an agent is out of reach."""
+    silent_s: float
+    """The longest time without news of an engine."""
+
+    @property
+    def events_twice(self) -> int:
+        """Events that were counted beyond those written."""
+        return max(0, self.watched.events + self.watched.events_lost - self.written)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that was written was counted, once, and came to the same transfers as at home."""
+        return self.watched.events == self.written and self.watched.outcomes == self.at_home
+
+    @property
+    def held(self) -> bool:
+        return self.watched.held and self.is_whole
+
+
 class Result(msgspec.Struct, frozen=True):
     """Parts, each with the machine that it ran on."""
 
     parts: tuple[tuple[Machine, Part], ...]
+    relay: tuple[Machine, Relayed] | None = None
+    replay: tuple[Machine, Part] | None = None
 
     def of_kind(self, *, simulated: bool) -> tuple[Part, ...]:
         return tuple(part for _, part in self.parts if part.simulated is simulated)
@@ -77,7 +115,12 @@ class Result(msgspec.Struct, frozen=True):
         later = tuple((machine, part) for part in parts)
         kinds = {part.simulated for _, part in later}
         kept = tuple(each for each in self.parts if each[1].simulated not in kinds)
-        return Result(tuple(sorted((*kept, *later), key=lambda each: each[1].simulated)))
+        sorted_parts = tuple(sorted((*kept, *later), key=lambda each: each[1].simulated))
+        return msgspec.structs.replace(self, parts=sorted_parts)
+
+    def write(self) -> None:
+        """As what is committed."""
+        JSON.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
 
 
 def read() -> Result:

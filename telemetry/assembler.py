@@ -20,6 +20,7 @@ from pushscope.telemetry.half import Half, Identity, heard_of_d
 from pushscope.telemetry.ids import base_id
 from pushscope.telemetry.judge import UNKNOWN_ENGINE, EngineFacts, at_its_time, transfer_of
 from pushscope.telemetry.pairing import Before, Pair, attempts_of, before_the_next, pairs_of, wanted_by
+from pushscope.telemetry.reach import Reach
 from pushscope.telemetry.source import RingState
 from pushscope.telemetry.tombs import Tombs
 from pushscope.telemetry.transfer import Outcome, Rank, Transfer
@@ -69,6 +70,7 @@ class Assembler:
         """What writer threads raised for requests of which nothing else was read yet; most are never followed."""
         self._gaps: dict[str, tuple[int, int]] = {}
         """Engine -> (when its recording was switched on again, when that was read)."""
+        self.reach = Reach()
         self._engines: dict[str, EngineFacts] = {}
         self._agents: dict[str, Rank] = {}
         self._origins: dict[str, ev.Origin] = {}
@@ -116,6 +118,7 @@ class Assembler:
                 started_ns=min(started_ns, origin.anchor_monotonic_ns),
                 stopped=state.stopped or known.stopped,
             )
+        self.reach.note(newest.values(), self._now_ns)
         if engines.items() - self._engines.items():
             self._engines.update(engines)
             self._look_again()
@@ -274,7 +277,7 @@ class Assembler:
         for group in self.groups_of(transfer):
             transfers = self._transfers(group)
             for index, known in enumerate(transfers):
-                if _names(known) == _names(transfer):
+                if known.identity == transfer.identity:
                     pair, others = group.made_of[index], transfers[:index] + transfers[index + 1 :]
                     heard = self._heard(known.p_engine, pair.p), self._heard(known.d_engine, pair.d)
                     return Sides(*group.sides_of(index), *heard, pair.taken_by, pair.released_ns, others)
@@ -355,6 +358,8 @@ class Assembler:
             return True
         if any(t.outcome is Outcome.LOST for t in transfers):
             return False  # the survivor still waits, and must be seen to
+        if any(self.reach.known_until(t, now_ns) < now_ns for t in transfers):
+            return False  # what the other side did may still be told
         return now_ns - group.last_t > (self._lease_s + ONE_SIDED_EXTRA_S) * 1e9
 
     def _holds_on(self, half: Half, now_ns: int) -> bool:
@@ -423,8 +428,3 @@ class Assembler:
         )
         self.evicted += len(self._transfers(victim)) or 1
         self._bury(victim)
-
-
-def _names(transfer: Transfer) -> tuple[object, ...]:
-    """What tells a transfer from the others of its group."""
-    return transfer.d_engine, transfer.d_request, transfer.p_engine, transfer.p_request, transfer.attempt

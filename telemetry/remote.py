@@ -22,7 +22,7 @@ from pushscope.telemetry.clocks import DRIFT
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.frames import MAGIC, Decoder, FrameError
 from pushscope.telemetry.marks import Marks
-from pushscope.telemetry.source import Reading, RingState, Stamp
+from pushscope.telemetry.source import UNHEARD_NS, Reading, RingState, Stamp
 from pushscope.telemetry.units import clean
 
 MAX_BUFFERED_EVENTS: Final = 200_000
@@ -33,7 +33,7 @@ SILENT_S: Final = 10.0
 CONNECT_S: Final = 10.0
 AGAIN_S: Final = (0.2, 10.0)
 """After a cut: when the next try is, first and at most."""
-_LAGGING_S: Final = (2, 5, 10, 30, 60, 300)
+_LAGGING_S: Final = (UNHEARD_NS // 1_000_000_000 - 1, 5, 10, 30, 60, 300)
 _SETTLE_S: Final = 0.3
 
 
@@ -83,7 +83,8 @@ class RemoteSource:
         self._host = this_host()
         self._changed = threading.Condition()
         self._parts: list[_Received] = []
-        """What has come of a reading that is sent in parts: in them rings are not read equally far."""
+        """What has come of a reading that is sent in parts: in them rings are not read equally far. Only what is too
+        much to hold is given before all of it is there."""
         self._buffer: deque[_Received] = deque()
         self._buffered = 0
         """Events in both."""
@@ -99,8 +100,8 @@ class RemoteSource:
         self._delay_ns: float = 0.0
         self._delay_at_ns = 0
         self._connected = False
-        self._whole = False
-        """Whether all that an agent's rings held once has come."""
+        self._whole_at_ns = 0
+        """When all that an agent's rings held by then had come, last; 0: never yet."""
         self._cut = ""
         """Since when, and why, there is no connection."""
         self._tried = 0
@@ -173,13 +174,14 @@ class RemoteSource:
         return max(0.0, heard_s + CONNECT_S - time.monotonic())
 
     def _has_answered(self) -> bool:
-        return self._whole or (self._tried > 0 and not self._connected)
+        return self._whole_at_ns > 0 or (self._tried > 0 and not self._connected)
 
     def _connection(self) -> Sequence[str]:
         """What must be known of the connection; nothing if all is well."""
         if not self._connected:
             return (self._cut or f"{self.label}: connecting",)
-        behind_s = (self._delay_ns - self._least_delay_ns + time.monotonic_ns() - self._delay_at_ns) / 1e9
+        now_ns = time.monotonic_ns()
+        behind_s = (self._delay_ns - self._least_delay_ns + now_ns - (self._whole_at_ns or now_ns)) / 1e9
         if over := [s for s in _LAGGING_S if behind_s > s + 1]:
             return (f"{self.label}: lagging, what is shown of its engines is more than {over[-1]} s old",)
         return ()
@@ -248,15 +250,16 @@ class RemoteSource:
                 self._changed.wait(1.0)
             self._parts.append(received)
             self._buffered += len(reading.events)
-            if not reading.more:
+            if not reading.more or self._buffered > self._max_buffered:
                 self._buffer.extend(self._parts)
                 self._parts.clear()
-                self._whole = True
             self._known.update((state.origin.instance, state) for state in reading.rings)
             aged = self._least_delay_ns + DRIFT * (received.heard_ns - self._delay_at_ns)
             self._delay_ns = received.heard_ns - reading.t_ns
             self._least_delay_ns = min(aged, self._delay_ns)
             self._delay_at_ns = received.heard_ns
+            if not reading.more:
+                self._whole_at_ns = received.heard_ns
             self._connected, self._cut = True, ""
             self._changed.notify_all()
 

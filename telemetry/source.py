@@ -25,6 +25,10 @@ FORGET_DEAD_NS = 600_000_000_000
 """A ring whose engine was gone, and silent, for this long when it is first seen belongs to another day."""
 SAME_HOST_LAG_NS: Final = 20_000_000
 """An event may be recorded this long after its time: it is stamped before its slot is claimed."""
+UNHEARD_NS: Final = 3_000_000_000
+"""What is out of reach without a word is taken for that after so long at most."""
+_LEAST_SHARE: Final = 100
+"""Events of one ring in a poll that is bounded: one busy ring among many still comes forward."""
 FROM_THE_OLDEST: Final[Mapping[str, int]] = MappingProxyType({})
 
 
@@ -109,7 +113,8 @@ class RingsSource:
     """The rings in one folder of this host; engines may come and go.
 
     ``after`` says of rings (by instance) that were read before up to which position; others are read from their
-    oldest event on. With ``at_most`` a poll gives no more events of a ring, and says if there are.
+    oldest event on. With ``at_most`` a poll gives about so many events at most, each ring its share, and says if there
+    are more.
     """
 
     ends = False
@@ -121,8 +126,6 @@ class RingsSource:
         self._at_most = at_most
         self._host = this_host()
         self._readers: dict[str, RingReader] = {}
-        self._backlog: dict[str, list[bytes]] = {}
-        """Read already, when a dead ring was looked at for its age."""
         self._refused: dict[str, str] = {}
         self._ignored: set[str] = set()
         self._holders: dict[str, int] = {}
@@ -144,12 +147,12 @@ class RingsSource:
         states: list[RingState] = []
         events: list[tuple[int, bytes]] = []
         more = False
+        share = max(_LEAST_SHARE, self._at_most // max(1, len(self._readers)))
         for index, (name, reader) in enumerate(self._readers.items()):
             alive = reader.alive()  # before reading: what a dying engine still wrote is then read with it
-            events.extend((index, payload) for payload in self._backlog.pop(name, ()))
-            payloads = reader.poll(t_ns, self._at_most)
+            payloads = reader.poll(t_ns, share)
             events.extend((index, payload) for payload in payloads)
-            more = more or len(payloads) == self._at_most
+            more = more or len(payloads) == share
             stopped = alive and name in self._stopped
             counts = reader.lost, reader.torn, reader.forgotten
             states.append(RingState(reader.origin, alive, *counts, stopped, reader.position))
@@ -185,7 +188,6 @@ class RingsSource:
         self._folder_notice = ""
         for name in self._readers.keys() - names:
             self._readers.pop(name).close()
-            self._backlog.pop(name, None)
             self._holders.pop(name, None)
         self._refused = {name: why for name, why in self._refused.items() if name in names}
         self._ignored &= names
@@ -194,28 +196,33 @@ class RingsSource:
         self._stopped = {name for name, pid in self._holders.items() if is_stopped(pid)}
 
     def _open(self, name: str, t_ns: int) -> None:
+        after = self._after.get(name.removesuffix(SUFFIX))
         try:
-            reader = RingReader(self.folder / name, self._after.get(name.removesuffix(SUFFIX)))
-        except RingError as e:
-            self._refused[name] = str(e)
-            return
-        if not reader.alive() and reader.origin.instance not in self._after:
-            payloads = reader.poll(t_ns)
-            another_boot = bool(self._host.boot_id) and reader.origin.boot_id not in ("", self._host.boot_id)
-            # It may have ended since this poll began: its last event is then later than ``t_ns``.
-            if another_boot or _is_of_another_day(reader.origin, payloads, time.monotonic_ns()):
+            reader = RingReader(self.folder / name, after)
+            if after is None and not reader.alive() and self._is_of_another_day(reader, t_ns):
                 self._ignored.add(name)
                 reader.close()
                 return
-            self._backlog[name] = payloads
+        except RingError as e:
+            self._refused[name] = str(e)
+            return
         self._readers[name] = reader
         if (pid := holder_of(reader.path)) is not None:
             self._holders[name] = pid
 
-
-def _is_of_another_day(origin: Origin, payloads: Sequence[bytes], now_ns: int) -> bool:
-    last_t = origin.anchor_monotonic_ns
-    for payload in payloads[-64:]:
-        with contextlib.suppress(msgspec.MsgspecError):
-            last_t = max(last_t, decode(payload).t)
-    return not 0 <= now_ns - last_t < FORGET_DEAD_NS
+    def _is_of_another_day(self, reader: RingReader, t_ns: int) -> bool:
+        """Whether a dead engine was silent for long when its ring was first seen; the reader is left as it was."""
+        origin = reader.origin
+        if self._host.boot_id and origin.boot_id not in ("", self._host.boot_id):
+            return True
+        try:
+            with contextlib.closing(RingReader(reader.path)) as ahead:
+                payloads = ahead.poll(t_ns)
+        except RingError:
+            return True  # it was removed meanwhile
+        last_t = origin.anchor_monotonic_ns
+        for payload in payloads[-64:]:
+            with contextlib.suppress(msgspec.MsgspecError):
+                last_t = max(last_t, decode(payload).t)
+        # It may have ended since this poll began: its last event is then later than ``t_ns``.
+        return not 0 <= time.monotonic_ns() - last_t < FORGET_DEAD_NS

@@ -191,6 +191,11 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """When P lets its blocks go if nobody takes them: as set, or as heartbeats have put it off."""
 
     @property
+    def identity(self) -> tuple[object, ...]:
+        """What tells it from all others."""
+        return self.d_engine, self.d_request, self.p_engine, self.p_request, self.attempt
+
+    @property
     def is_open(self) -> bool:
         return self.outcome in OPEN_OUTCOMES
 

@@ -30,8 +30,8 @@ from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.source import FROM_THE_OLDEST, Reading, RingsSource
 
 POLL_S: Final = 0.1
-AT_MOST: Final = 2_000
-"""Events of a ring in a frame: a connection that is cut soon still comes forward."""
+AT_MOST: Final = 1_000
+"""Events in a frame, about 80 kB: only whole ones count, and a connection that is cut soon still comes forward."""
 MAX_STREAMS: Final = 64
 MAX_BODY_BYTES: Final = 1 << 20
 EVENTS_TYPE: Final = "application/vnd.pushscope.recording"

@@ -72,7 +72,7 @@ class Diagnoses:
         """A transfer is about to be followed no longer: what was wrong with it is told for a while."""
         if self._was_healthy(transfer):
             return
-        known = self._known.pop(_identity(transfer), None)
+        known = self._known.pop(transfer.identity, None)
         found = self._look(transfer, now_ns, known.strangers if known else _Strangers())
         if lasting := tuple(d for d in found if d.severity is not Severity.INFO):
             self._ended.append((now_ns + SHOWN_NS, lasting))
@@ -82,7 +82,7 @@ class Diagnoses:
 
         If it was given up, and nothing that was seen explains why: what was wrong right before.
         """
-        known = self._known.get(_identity(transfer))
+        known = self._known.get(transfer.identity)
         case = self._case(transfer, now_ns, known.strangers if known else _Strangers())
         if case is None:
             return ()
@@ -101,7 +101,7 @@ class Diagnoses:
         for t in followed:
             if t.is_open and not _may_be_late(t, now_ns, floor_ns):
                 continue
-            identity = _identity(t)
+            identity = t.identity
             before = self._known.get(identity)
             if t.outcome is Outcome.DELIVERED and not (before and before.found):
                 continue  # if it was slow, its closing tells
@@ -114,9 +114,9 @@ class Diagnoses:
             elif before.due_ns <= now_ns:
                 due.append((before.due_ns, len(due), t))
         for t in new[:MAX_NEW] if self._looked_before else new:
-            known[_identity(t)] = self._again(t, now_ns, alone, None)
+            known[t.identity] = self._again(t, now_ns, alone, None)
         for _, _, t in nsmallest(MAX_AGAIN, due):
-            known[_identity(t)] = self._again(t, now_ns, alone, known[_identity(t)])
+            known[t.identity] = self._again(t, now_ns, alone, known[t.identity])
         self._known, self._looked_before = known, True
         return _worst_first(
             [*(entry.found for entry in known.values()), *(found for _, found in self._ended)]
@@ -141,6 +141,7 @@ class Diagnoses:
         sides = self._assembler.sides_of(t)
         if sides is None:
             return None
+        now_ns = self._assembler.reach.known_until(t, now_ns)  # what could not be heard since is not missing
         loss_ns = max(self._last_loss(t.p_engine), self._last_loss(t.d_engine))
         return Case(
             t,
@@ -213,10 +214,6 @@ def _near(t: Transfer, others: Mapping[_Place, Sequence[Transfer]]) -> tuple[Tra
         if other.base_id != t.base_id and abs(other.opened_ns - t.opened_ns) < _NEAR_NS
     ]
     return tuple(sorted(near, key=lambda other: abs(other.opened_ns - t.opened_ns)))
-
-
-def _identity(t: Transfer) -> tuple[object, ...]:
-    return t.d_engine, t.d_request, t.p_engine, t.p_request, t.attempt
 
 
 def _may_be_late(t: Transfer, now_ns: int, floor_ns: int) -> bool:

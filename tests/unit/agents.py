@@ -1,9 +1,8 @@
-"""Agents' HTTP side on real sockets, and a relay that cuts connections."""
+"""Agents' HTTP side on real sockets, and engines that record for them."""
 
 from __future__ import annotations
 
 import contextlib
-import random
 import socket
 import threading
 import time
@@ -68,75 +67,6 @@ def serving(folder: Path, **more: object) -> Iterator[Agent]:
         yield agent
     finally:
         agent.stop()
-
-
-class Relay:
-    """Passes bytes on to a port, and resets connections: at random by ``cut_every`` bytes, or on ``cut()``.
-
-    With ``stalled`` set it passes nothing on to the client, and reads nothing from the agent.
-    """
-
-    def __init__(self, port: int, *, cut_every: int = 0, seed: int = 0):
-        self._to, self._cut_every, self._random = port, cut_every, random.Random(seed)
-        self.cuts = self.connections = 0
-        self.stalled = threading.Event()
-        self._open: set[socket.socket] = set()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def cut(self) -> None:
-        for s in list(self._open):
-            with contextlib.suppress(OSError):
-                s.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self.cut()
-        until(lambda: not self._open)
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                self.connections += 1
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        try:
-            agent = socket.create_connection(("127.0.0.1", self._to))
-        except OSError:
-            client.close()
-            return
-        agent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
-        self._open |= {client, agent}
-        upward = threading.Thread(target=self._pass, args=(client, agent, 0), daemon=True)
-        upward.start()
-        self._pass(agent, client, self._cut_every)
-        for s in (client, agent):
-            with contextlib.suppress(OSError):
-                s.shutdown(socket.SHUT_RDWR)
-        upward.join()
-        for s in (client, agent):
-            s.close()
-            self._open.discard(s)
-
-    def _pass(self, source: socket.socket, target: socket.socket, cut_every: int) -> None:
-        left = self._random.randrange(1, 2 * cut_every) if cut_every else 0
-        with contextlib.suppress(OSError):
-            while data := source.recv(4096):
-                while self.stalled.is_set():
-                    time.sleep(0.02)
-                if cut_every and len(data) >= left:
-                    target.sendall(data[:left])  # in the middle of a frame, most likely
-                    self.cuts += 1
-                    return
-                left -= len(data)
-                target.sendall(data)
-        with contextlib.suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
 
 
 class Engines:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import threading
 import time
+from collections import Counter
 
 import httpx
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pushscope.lab.main import app
+from pushscope.lab.simulator.network import Hardships, Relay
 from pushscope.telemetry import events as ev
 from pushscope.telemetry.agent import api
 from pushscope.telemetry.agent.access import Access
@@ -21,11 +23,11 @@ from pushscope.telemetry.joined import JoinedSource
 from pushscope.telemetry.recording import RecordingSource
 from pushscope.telemetry.remote import RemoteSource, agent_url
 from pushscope.telemetry.ring import RingReader
-from pushscope.telemetry.source import RingsSource
+from pushscope.telemetry.source import UNHEARD_NS, RingsSource
 from pushscope.telemetry.watch import Watcher
 
 from . import samples
-from .agents import Agent, Engines, Relay, moved, serving, until
+from .agents import Agent, Engines, moved, serving, until
 from .scenario import D_SCHEDULER, D_WORKER, ORIGINS, P_SCHEDULER, P_WORKER, delivered, ms, reading
 
 
@@ -249,6 +251,37 @@ def test_a_late_ring_reader_goes_on_after_a_position(engines):
         r.close()
 
 
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_bounded_reader_comes_forward_in_every_ring(engines, tmp_path, alive):
+    for recorder in engines.recorders.values():
+        for n in range(1000):
+            recorder.record(numbered(n))
+    if not alive:
+        engines.close()
+    with contextlib.closing(RingsSource(tmp_path / "rings", at_most=1200)) as source:
+        readings = [source.poll() for _ in range(4)]
+    for number, read in enumerate(readings, 1):
+        assert read.more is (number < 4)
+        assert [ring.position for ring in read.rings] == [min(1000, 300 * number)] * 4
+        assert all(ring.alive is alive for ring in read.rings)
+    assert picked(readings[0]) == 4 * [f"r{n:06}" for n in range(300)]
+    assert Counter(name for read in readings for name in picked(read)) == {f"r{n:06}": 4 for n in range(1000)}
+
+
+def test_connections_that_never_last_long_still_bring_a_long_backlog(agent, engines):
+    number = 3500
+    for recorder in engines.recorders.values():
+        for n in range(number):
+            recorder.record(numbered(n))
+    relay = Relay(agent.port, Hardships(reset_every=100_000), seed=1)  # all of it is more than 400 kB
+    following = Following(RemoteSource(relay.url))
+    following.until(4 * number, 60)
+    assert Counter(following.got) == {f"r{n:06}": 4 for n in range(number)}
+    assert relay.resets >= 2
+    following.source.close()
+    relay.close()
+
+
 def test_what_an_agent_streams_is_what_its_rings_hold(agent, engines, tmp_path):
     source = RemoteSource(agent.url)
     watcher = Watcher(source)
@@ -286,10 +319,34 @@ def test_an_agent_that_is_started_again_is_followed_on(agent, engines):
     following.source.close()
 
 
+def test_an_agent_is_out_of_reach_until_all_that_it_held_has_come(agent, engines, monkeypatch):
+    monkeypatch.setattr(api, "AT_MOST", 200)
+    relay = Relay(agent.port, Hardships(delay_s=0.2))
+    following = Following(RemoteSource(relay.url))
+    engines.recorders[P_WORKER].record(numbered(0))
+    following.until(1)
+    agent.stop()
+    following.noticed("disconnected since")
+    for recorder in engines.recorders.values():
+        for n in range(3500):
+            recorder.record(numbered(n))
+    time.sleep(UNHEARD_NS / 1e9)
+    agent.start()
+
+    def heard() -> bool:
+        following.look()
+        return not any(ring.unheard for ring in following.reading.rings)
+
+    until(heard)
+    assert len(following.got) == 1 + 4 * 3500
+    following.source.close()
+    relay.close()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_connections_that_are_reset_at_random_lose_and_repeat_nothing(agent, engines, seed, monkeypatch):
     monkeypatch.setattr(api, "AT_MOST", 200)
-    relay = Relay(agent.port, cut_every=25_000, seed=seed)
+    relay = Relay(agent.port, Hardships(reset_every=25_000), seed=seed)
     following = Following(RemoteSource(relay.url))
     number = 3500  # the ring holds them all
 
@@ -304,7 +361,7 @@ def test_connections_that_are_reset_at_random_lose_and_repeat_nothing(agent, eng
     got = following.until(number, 60)
     writer.join()
     assert got == [f"r{n:06}" for n in range(number)]
-    assert relay.cuts >= 2
+    assert relay.resets >= 2
     following.source.close()
     relay.close()
 
@@ -344,7 +401,7 @@ def test_a_slow_client_loses_only_its_own(engines, tmp_path):
         p.record(numbered(0))
         slow.until(1)
         fast.until(1)
-        relay.stalled.set()
+        relay.stall()
         number = 8 * p._ring.num_slots
         for n in range(1, number):
             p.record(numbered(n))
@@ -353,7 +410,7 @@ def test_a_slow_client_loses_only_its_own(engines, tmp_path):
                 fast.look()
         fast.until(number)
         slow.noticed("lagging", "disconnected")  # after ten seconds it is taken for that
-        relay.stalled.clear()
+        relay.flow()
 
         def over() -> bool:
             slow.look()
