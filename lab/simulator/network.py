@@ -62,6 +62,14 @@ class Relay:
     def flow(self) -> None:
         self._loop.call_soon_threadsafe(self._flows.set)
 
+    def cut(self) -> None:
+        """Reset what is open; who comes again is let through."""
+        self._loop.call_soon_threadsafe(self._reset_all)
+
+    def _reset_all(self) -> None:
+        for writer in self._open:
+            _reset(writer)
+
     def close(self) -> None:
         """Reset what is open, and listen no more."""
         self._loop.call_soon_threadsafe(self._ended.set)
@@ -81,8 +89,7 @@ class Relay:
         server.close()
         self._flows.set()
         while self._open:
-            for writer in self._open:
-                _reset(writer)
+            self._reset_all()
             await asyncio.sleep(0.01)
 
     async def _stalling(self) -> None:

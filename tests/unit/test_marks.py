@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pushscope.lab.main import app
+from pushscope.lab.simulator.network import Relay
 from pushscope.telemetry.apart import Apart
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.frames import MAGIC, Decoder, Encoder
@@ -24,7 +25,7 @@ from pushscope.telemetry.remote import RemoteSource
 from pushscope.telemetry.source import Reading, RingsSource
 from pushscope.telemetry.watch import Watcher
 
-from .agents import Relay, serving, until
+from .agents import serving, until
 from .scenario import P_WORKER, ListSource, delivered, reading
 
 NOW_S = 1_700_000_000.0
