@@ -236,7 +236,7 @@ class Player:
     @property
     def _seeking(self) -> float | None:
         if self._goal is not None:
-            return (self._given - self._from) / (self._goal - self._from)
+            return (self._given - self._from) / max(1.0, self._goal - self._from)
         if self._target_ns is not None:
             return min(1.0, (self._given_ns - self._from) / max(1.0, self._target_ns - self._from))
         return None

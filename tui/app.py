@@ -269,13 +269,13 @@ class TopApp(App[None]):
             data = export.as_csv((table.kind, table.selected(shown, limit=_ALL_ROWS)), shown)
         else:
             tables = [(t.kind, t.selected(shown, limit=_ALL_ROWS)) for t in view.tables]
-            data = export.as_json(view.TITLE.lower(), tables, shown, main.query_text)
+            data = export.as_json(view.TITLE.lower(), tables, shown, table.query_text)
         try:
-            path = export.write(Path.cwd(), view.TITLE.lower(), kind, data)
+            path = export.write(Path(), view.TITLE.lower(), kind, data)
         except PushscopeError as e:
             self._say(str(e), failed=True)
         else:
-            self._say(f"written: {path}")
+            self._say(f"written: {path.absolute()}")
 
     # --- keys of a recording
 

@@ -60,12 +60,6 @@ def shape(counts: Sequence[int], width: int) -> str:
     return "".join(_height(n, top) if n else " " for n in sums)
 
 
-def meter(share: float, width: int) -> str:
-    """A part of one, as a bar of ``width`` cells."""
-    full = round(max(0.0, min(1.0, share)) * width)
-    return "█" * full + "░" * (width - full)
-
-
 def _height(value: float, top: float) -> str:
     if value <= 0 or top <= 0:
         return _HEIGHTS[0]
@@ -82,14 +76,15 @@ def _spent(transfer: Transfer, now_ns: int) -> list[tuple[Stage, int]]:
 
 
 def _shares(values: Sequence[int], width: int) -> list[int]:
-    """``width`` cells divided as ``values`` are: one at least for each, the largest first if there are not enough."""
+    """``width`` cells divided as ``values`` are: one at least for each, or for the largest if there are not enough."""
+    if width <= len(values):
+        largest = sorted(range(len(values)), key=values.__getitem__)[-width:]
+        return [int(n in largest) for n in range(len(values))]
     whole = sum(values)
-    cells = [max(1, int(value * width / whole)) for value in values]
-    while sum(cells) != width:
-        # Given to, or taken from, whom it changes least.
-        off = 1 if sum(cells) < width else -1
-        place = max(range(len(cells)), key=lambda n: off * (values[n] * width / whole - cells[n]))
-        if off < 0 and cells[place] == 0:
-            place = max(range(len(cells)), key=cells.__getitem__)
-        cells[place] += off
+    cells = [max(1, value * width // whole) for value in values]
+    while over := sum(cells) - width:
+        # Given to, or taken from, whom it changes least; the last cell is not taken.
+        sign = -1 if over > 0 else 1
+        places = (n for n in range(len(cells)) if over < 0 or cells[n] > 1)
+        cells[max(places, key=lambda n: sign * (values[n] * width / whole - cells[n]))] += sign
     return cells

@@ -100,7 +100,7 @@ def views_line(views: Sequence[tuple[str, str, str]], current: str, width: int) 
         line = Text()
         for key, (name, title, number) in enumerate(views, 1):
             words = f"{key} {title}" + (f" {number}" if number and numbers else "")
-            click = Style(meta={"@click": f"app.view('{name}')"})
+            click = Style(meta={"@click": f"screen.view('{name}')"})
             seen = name == current
             line.append(f"[{words}]" if seen else f" {words} ", click + Style(bold=seen, reverse=seen))
             line.append(" ")

@@ -95,11 +95,6 @@ class MainScreen(Screen[None]):
         """The view that is seen."""
         return self.query_one(f"#{self._seen}", View)
 
-    @property
-    def query_text(self) -> str:
-        """The filter as it was typed."""
-        return self._query.text
-
     # --- keys
 
     def action_view(self, name: str) -> None:

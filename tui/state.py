@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pushscope.telemetry import units
-from pushscope.telemetry.playback import PlayState
+from pushscope.telemetry.playback import FULL_SPEED, PlayState
 from pushscope.telemetry.snapshot import RecordingState
 from pushscope.tui.columns import Cell
 
@@ -60,7 +60,8 @@ def _playing(play: PlayState) -> Cell:
         return Cell(f"OVER {at}", "warn")
     if not play.playing:
         return Cell(f"HELD {at}", "warn")
-    return Cell(f"PLAYING x{play.speed:g} {at}")
+    speed = "at full speed" if play.speed == FULL_SPEED else f"x{play.speed:g}"
+    return Cell(f"PLAYING {speed} {at}")
 
 
 def _recording(recording: RecordingState | None) -> str:

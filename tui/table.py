@@ -90,6 +90,11 @@ class SnapshotTable(ScrollView, can_focus=True):
                 self.styles.max_height = max(height, HEAD_LINES + 1) + 1
         self.refresh()
 
+    @property
+    def query_text(self) -> str:
+        """The filter as it could be typed."""
+        return self._query.text
+
     def selected(self, snapshot: Snapshot, limit: int = ROW_LIMIT) -> Selection[Any]:
         """The rows of a snapshot, filtered and sorted as this table is."""
         sort = self.kind.sorts[self._sort]

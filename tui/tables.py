@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from rich.cells import cell_len
 
@@ -163,7 +164,7 @@ def _exposed(transfer: Transfer, _: Snapshot, __: int) -> Cell:
 
 
 def _bar(transfer: Transfer, snapshot: Snapshot, width: int) -> Cell:
-    return stage_bar(transfer, snapshot.taken_ns, width)
+    return stage_bar(transfer, snapshot.taken_ns, min(width, _BAR_CELLS))
 
 
 def _stage_column(stage: Stage) -> Column[Transfer]:
@@ -193,6 +194,8 @@ def _stage_length(stage: Stage) -> Callable[[Transfer], int | None]:
     return value
 
 
+_BAR_CELLS: Final = 48
+"""The most that a bar needs; a file has room for any width."""
 _REQUEST: Column[Transfer] = Column("request", _request, width=16, widening=0.15)
 _ROUTE: Column[Transfer] = Column("P -> D", _route, width=10, most=14, drop=2)
 _SEEN: Column[Transfer] = Column("seen", _seen, width=6, drop=4)
@@ -216,7 +219,7 @@ IN_FLIGHT: TableKind[Transfer] = TableKind(
         Column("ranks", _ranks, width=5, drop=1, right=True),
         _BYTES,
         _SEEN,
-        Column("its time so far", _bar, width=12, most=48, drop=3),
+        Column("its time so far", _bar, width=12, most=_BAR_CELLS, drop=3),
         Column("tokens", _tokens, width=8, drop=7, right=True),
         Column("blocks", _blocks, width=7, drop=8, right=True),
         Column("first", _first, width=12, most=16, drop=9),

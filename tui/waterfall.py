@@ -18,6 +18,8 @@ from pushscope.tui.columns import put
 MIN_BAR: Final = 12
 _GAP: Final = "  "
 _TICK_CELLS: Final = 14
+_NAME_CELLS: Final = (12, 8, 4, 0)
+"""The most for an engine's name, the first with which a bar has room; without any, whose stage it was is not said."""
 _ORDER: Final = tuple(Stage)
 
 Paint = Callable[[Stage], tuple[str, Style]]
@@ -50,14 +52,17 @@ def waterfall(
     window: Window | None = None,
     most: int | None = None,
 ) -> Iterator[Text]:
-    """One line for each stage and rank, in the order of time, below a ruler, ``width`` cells wide at most.
+    """One line for each stage and rank, in the order of time, below a ruler, ``width`` cells wide at most (40 or more).
 
     ``names`` are the engines', P's first. ``window`` is the exposed time, drawn below the ruler; ``most`` the most
     cells that a bar may have.
     """
-    rows = [(s.stage.value, _between(s, names), _took(s, axis)) for s in stages]
-    widths = [max(cell_len(row[column]) for row in rows) for column in range(3)]
-    head = sum(widths) + len(_GAP) * len(widths)
+    for most_of_name in _NAME_CELLS:
+        rows = [(s.stage.value, _between(s, names, most_of_name), _took(s, axis)) for s in stages]
+        widths = [max(cell_len(row[column]) for row in rows) for column in range(3)]
+        head = sum(widths) + len(_GAP) * len(widths)
+        if head + MIN_BAR < width:
+            break
     bar = max(MIN_BAR, min(width - head - 1, most or width))
     yield Text(" " * head + _ruler(axis, bar), "dim")
     if window is not None:
@@ -116,6 +121,7 @@ def _took(stage: StageTime, axis: Axis) -> str:
     return ("≤" if stage.upper_bound else "") + units.duration(stage.seconds)
 
 
-def _between(stage: StageTime, names: tuple[str, str]) -> str:
+def _between(stage: StageTime, names: tuple[str, str], most: int) -> str:
     ends: tuple[tuple[str, Rank | None], ...] = ((names[0], stage.rank), (names[1], stage.peer_rank))
-    return " - ".join(f"{units.clean(name, 12)}/{rank_name(rank)}" for name, rank in ends if rank is not None)
+    told = (f"{units.clean(name, most)}/{rank_name(rank)}" for name, rank in ends if rank is not None)
+    return " - ".join(told) if most else ""

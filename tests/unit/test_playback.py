@@ -1,112 +1,99 @@
-"""A recording, played: whatever the way to a moment, the screen there is the same."""
+"""A recording, played: at a speed, held, moved and stepped; wherever it stands is what reading to there gives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pushscope.telemetry import events as ev
-from pushscope.telemetry.frames import MAGIC
-from pushscope.telemetry.playback import FULL_SPEED, Player
-from pushscope.telemetry.recording import RecordingError, RecordingSource, RecordingWriter, extent
+from pushscope.telemetry.errors import PushscopeError
+from pushscope.telemetry.playback import FULL_SPEED, SPEEDS, Player
+from pushscope.telemetry.recording import MAGIC, RecordingError, RecordingSource, RecordingWriter, extent
 from pushscope.telemetry.session import Session
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.source import Reading
+from pushscope.telemetry.transfer import Outcome
 from pushscope.telemetry.watch import Watcher
 from pushscope.telemetry.where import Where
 
-from .scenario import P_WORKER, delivered, ms, reading, until
+from .scenario import ORIGINS, START_NS, Said, delivered, ms, reading
 
-SECONDS = 12
+END_MS = 660
+"""The last event is read then; a quiet reading after it would be left out of a recording."""
+STEP_MS = 20
 
 
 class Clock:
     """Nanoseconds that pass only when told to."""
 
     def __init__(self) -> None:
-        self.ns = 5_000_000_000
+        self.now = 0
 
     def __call__(self) -> int:
-        return self.ns
-
-    def pass_s(self, seconds: float) -> None:
-        self.ns += round(seconds * 1e9)
+        return self.now
 
 
-def readings() -> list[Reading]:
-    """One transfer a second, each read in four parts; one of them waits to the end."""
-    said = [each for second in range(SECONDS) for each in delivered(f"cmpl-{second}", second * 1_000)]
-    said += until(delivered("cmpl-waits", 3_500), ev.BlocksStaged)
-    said.sort(key=lambda each: each[1].t)
-    made = []
-    for end in range(0, SECONDS * 1_000 + 500, 10):
-        begin = ms(end - 10)
-        part = [each for each in said if begin <= each[1].t < ms(end)]
-        if part or end % 500 == 0:
-            made.append(reading(part, end))
-    return made
+def said() -> Said:
+    both = delivered("a", 5) + delivered("b", 205) + delivered("c", 605, blocks_first=True)
+    return sorted(both, key=lambda each: each[1].t)
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("played") / "run.psr"
+def readings(every: int = STEP_MS) -> list[Reading]:
+    """What was read every 20 ms."""
+    ends = range(0, END_MS + 1, every)
+    return [reading([(o, e) for o, e in said() if ms(end - every) < e.t <= ms(end)], end) for end in ends]
+
+
+def written(path: Path, given_readings: list[Reading]) -> Path:
     writer = RecordingWriter(path)
-    for each in readings():
+    for each in given_readings:
         writer.write(each)
     writer.close()
     return path
 
 
-_OPEN: list[Player | Session | RecordingSource] = []
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    """Whatever a test has opened is closed when it is over."""
-    yield
-    while _OPEN:
-        _OPEN.pop().close()
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("recorded") / "run.psr", readings())
 
 
 class Played:
-    """A player and the watcher that folds what it gives, anew when it has begun again."""
+    """A session that plays a recording, with its clock."""
 
     def __init__(self, path: Path) -> None:
         self.clock = Clock()
-        self.player = Player(path, self.clock)
-        _OPEN.append(self.player)
-        self._begun = 0
-        self.watcher = Watcher(self.player)
+        self.session = Session(Where(replay=path), now_ns=self.clock)
+        assert self.session.player is not None
+        self.player = self.session.player
 
-    def after(self, seconds: float = 0.0) -> Snapshot:
-        self.clock.pass_s(seconds)
-        while True:
-            if self.player.beginnings != self._begun:
-                self._begun = self.player.beginnings
-                self.watcher = Watcher(self.player)
-            self.player.advance(self.watcher.poll)
-            if not self.player.is_behind:
-                return self.watcher.snapshot()
-
-    @property
-    def position(self) -> float:
-        return self.player.state().position_s
+    def after(self, milliseconds: float = 0.0) -> Snapshot:
+        self.clock.now += round(milliseconds * 1e6)
+        snapshot = self.session.snapshot()
+        while self.session.is_behind:
+            snapshot = self.session.snapshot()
+        return snapshot
 
 
-def read_to(path: Path, seconds: float) -> Snapshot:
-    """What a reader has who stops there."""
+@pytest.fixture
+def played(recording: Path) -> Iterator[Played]:
+    played = Played(recording)
+    with closing(played.session):
+        yield played
+
+
+def read_to(path: Path, end_ns: int) -> Snapshot:
+    """What a watcher has read that reads on until the next reading would be later."""
     source = RecordingSource(path)
-    _OPEN.append(source)
-    begin = extent(path)[0]
-    given = []
-    while (each := source.poll()) is not None and each.t_ns <= begin + seconds * 1e9:
-        given.append(each)
-    watcher = Watcher(_Given(given, source.label))
+    due = []
+    while (each := source.poll()) is not None:
+        if each.t_ns <= end_ns:
+            due.append(each)
+    watcher = Watcher(_Given(due, str(path)))
     watcher.run_to_end()
     return watcher.snapshot()
 
@@ -114,255 +101,202 @@ def read_to(path: Path, seconds: float) -> Snapshot:
 class _Given:
     ends = True
 
-    def __init__(self, given: list[Reading], label: str) -> None:
-        self.label = label
-        self._given = iter(given)
+    def __init__(self, given_readings: list[Reading], label: str) -> None:
+        self._readings, self.label = given_readings, label
 
     def poll(self) -> Reading | None:
-        return next(self._given, None)
+        return self._readings.pop(0) if self._readings else None
 
-    def settle(self) -> None: ...
-    def close(self) -> None: ...
+    def settle(self) -> None:
+        pass
 
-
-def test_it_knows_how_long_it_is_and_begins_at_its_beginning(path: Path) -> None:
-    played = Played(path)
-    state = played.player.state()
-    assert (state.position_s, state.playing, state.over) == (0.0, True, False)
-    assert SECONDS - 1 < state.duration_s <= SECONDS + 0.5
+    def close(self) -> None:
+        pass
 
 
-@pytest.mark.parametrize("speed", [0.1, 1.0, 4.0, 100.0])
-def test_it_plays_at_its_speed(path: Path, speed: float) -> None:
-    played = Played(path)
-    played.player.speed = speed
-    played.after(6.0 / speed)
-    assert played.position == pytest.approx(6.0)
-    assert msgspec.structs.asdict(played.after()) == msgspec.structs.asdict(read_to(path, 6.0))
+def position_ms(snapshot: Snapshot) -> float:
+    assert snapshot.play is not None
+    return snapshot.play.position_s * 1e3
 
 
-def test_full_speed_reads_all_at_once(path: Path) -> None:
-    played = Played(path)
+def transfers(snapshot: Snapshot) -> object:
+    return snapshot.in_flight, snapshot.waiting, snapshot.recent, snapshot.engines, snapshot.taken_ns
+
+
+def test_it_plays_as_fast_as_it_was_made_and_is_over_at_its_end(played: Played) -> None:
+    assert played.after().play is not None
+    assert position_ms(played.after(100)) == pytest.approx(100)
+    assert played.player.state().position_s == pytest.approx(0.1)
+    snapshot = played.after(5_000)
+    assert snapshot.play is not None
+    assert snapshot.play.over
+    assert snapshot.play.position_s == snapshot.play.duration_s == END_MS / 1e3
+    assert [t.outcome for t in snapshot.recent] == [Outcome.DELIVERED] * 3
+
+
+def test_its_speed_can_be_changed_on_the_way(played: Played) -> None:
+    played.after(100)
+    played.player.speed = 4.0
+    assert position_ms(played.after(100)) == pytest.approx(500)
+    played.player.speed = 0.5
+    assert position_ms(played.after(100)) == pytest.approx(550)
     played.player.speed = FULL_SPEED
-    assert played.after().totals.outcomes == {"delivered": SECONDS}
-    assert played.player.over
+    assert position_ms(played.after()) == pytest.approx(END_MS)
 
 
-@pytest.mark.parametrize("speed", [0.0, -1.0, 1000.0])
-def test_a_speed_that_is_none_is_a_sentence(path: Path, speed: float) -> None:
-    with pytest.raises(ValueError, match="expected a speed of"):
-        Played(path).player.speed = speed
+@pytest.mark.parametrize("speed", [0.0, -1.0, SPEEDS[0] / 2, SPEEDS[1] * 2, float("nan")])
+def test_another_speed_is_a_sentence(played: Played, speed: float) -> None:
+    with pytest.raises(PushscopeError, match=r"expected a speed of 0\.1 to 100"):
+        played.player.speed = speed
 
 
-def test_held_it_stays_and_goes_on_from_there(path: Path) -> None:
-    played = Played(path)
-    played.after(3.0)
+def test_while_it_is_held_nothing_comes(played: Played) -> None:
+    played.after(100)
     played.player.pause()
-    held = played.after(100.0)
-    assert played.position == pytest.approx(3.0)
+    snapshot = played.after(700)
+    assert position_ms(snapshot) == pytest.approx(100)
+    assert snapshot.play is not None
+    assert not snapshot.play.playing
     played.player.play()
-    assert played.after(0.0) == held
-    played.after(2.0)
-    assert played.position == pytest.approx(5.0)
+    assert position_ms(played.after(100)) == pytest.approx(200)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    moves=st.lists(
-        st.one_of(
-            st.tuples(st.just("seek"), st.floats(0, SECONDS)),
-            st.tuples(st.just("play"), st.floats(0, 3)),
-            st.tuples(st.just("step"), st.integers(1, 5)),
-        ),
-        max_size=6,
-    ),
-    target=st.floats(0, SECONDS),
-)
-def test_whatever_the_way_the_moment_is_the_same(
-    path: Path, moves: list[tuple[str, float]], target: float
-) -> None:
-    played = Played(path)
-    for how, number in moves:
-        if how == "seek":
-            played.player.seek(number)
-            played.after()
-        elif how == "play":
-            played.player.play()
-            played.after(number)
-        else:
-            played.player.step(int(number))
-            played.after()
-    played.player.pause()
-    played.player.seek(target)
-    assert played.after() == read_to(path, target)
-    while _OPEN:
-        _OPEN.pop().close()
+def test_it_goes_back_and_plays_on_from_there(played: Played) -> None:
+    assert len(played.after(5_000).recent) == 3
+    played.player.seek(0.3)
+    assert len(played.after().recent) == 2
+    assert position_ms(played.after(100)) == pytest.approx(400)
 
 
-def test_stepping_goes_event_by_event_in_the_order_of_time(path: Path) -> None:
-    played = Played(path)
-    played.player.pause()
-    times = []
-    for _ in range(30):
+@pytest.mark.parametrize(("asked_s", "found_ms"), [(-5.0, 0), (99.0, END_MS)])
+def test_it_stays_within_the_recording(played: Played, asked_s: float, found_ms: int) -> None:
+    played.player.seek(asked_s)
+    assert position_ms(played.after()) == pytest.approx(found_ms)
+
+
+def test_it_steps_from_event_to_event_in_the_order_of_time(recording: Path) -> None:
+    session = Session(Where(replay=recording), now_ns=Clock())
+    with closing(session):
+        assert session.player is not None
+        times, words = [], []
+        for _ in said():
+            session.player.step()
+            snapshot = session.snapshot()
+            assert snapshot.play is not None
+            times.append(snapshot.taken_ns)
+            words.append(snapshot.play.event)
+        assert times == [event.t for _, event in said()]
+        assert all(words)
+        assert "sched" in words[0]
+        session.player.step(-3)
+        back = session.snapshot().play
+        while session.is_behind:
+            back = session.snapshot().play
+        assert back is not None
+        assert back.event == words[-4]
+
+
+def test_what_was_stepped_to_is_not_given_again(played: Played) -> None:
+    for _ in range(7):
         played.player.step()
         played.after()
-        stepped = played.player.stepped
-        assert stepped is not None
-        assert stepped.event is not None
-        times.append(stepped.event.t)
-    assert (
-        times
-        == sorted(e.t for _, e in delivered("cmpl-0"))[:23]
-        + sorted(e.t for _, e in delivered("x", 1_000))[:7]
-    )
-    played.player.step(-1)
-    played.after()
-    assert played.player.stepped is not None
-    assert played.player.stepped.event is not None
-    assert played.player.stepped.event.t == times[-2]
     played.player.play()
-    played.after(100.0)
-    assert played.after() == read_to(path, 1e6), "what was stepped through is not lost, nor told twice"
+    snapshot = played.after(5_000)
+    assert snapshot.totals.events == len(said())
+    assert len(snapshot.recent) == 3
 
 
-def test_at_its_end_it_is_over_and_can_go_back(path: Path) -> None:
-    played = Played(path)
-    played.after(60.0)
-    assert played.player.over
-    played.player.seek(2.0)
-    played.player.pause()
-    assert played.after().totals.outcomes == {"delivered": 2}
-    assert not played.player.over
+def test_a_step_back_from_the_first_event_stays_there(played: Played) -> None:
+    played.player.step()
+    first = played.after().taken_ns
+    played.player.step(-1)
+    played.player.state()
+    assert played.after().taken_ns == first
 
 
-def test_of_a_damaged_one_what_lies_before_is_played_and_it_says_so_for_good(
-    path: Path, tmp_path: Path
+def test_a_step_at_the_end_stays_there(played: Played) -> None:
+    played.after(5_000)
+    played.player.step()
+    snapshot = played.after()
+    assert position_ms(snapshot) == pytest.approx(END_MS)
+    assert not played.session.is_behind
+
+
+@pytest.mark.filterwarnings("ignore")
+@given(at=st.integers(0, END_MS), first=st.integers(0, END_MS))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_moment_is_the_same_however_it_is_reached(recording: Path, at: int, first: int) -> None:
+    by_reading = transfers(read_to(recording, ms(at)))
+    ways: list[Callable[[Played], Snapshot]] = [_playing(at), _seeking(at), _seeking(first, at)]
+    for way in ways:
+        played = Played(recording)
+        with closing(played.session):
+            assert transfers(way(played)) == by_reading
+
+
+def _playing(at: int) -> Callable[[Played], Snapshot]:
+    return lambda played: played.after(at)
+
+
+def _seeking(*places: int) -> Callable[[Played], Snapshot]:
+    def way(played: Played) -> Snapshot:
+        for place in places:
+            played.player.seek(place / 1e3)
+            snapshot = played.after()
+        return snapshot
+
+    return way
+
+
+def test_one_that_is_damaged_is_played_up_to_there_and_says_so_for_good(
+    recording: Path, tmp_path: Path
 ) -> None:
+    data = recording.read_bytes()
     damaged = tmp_path / "damaged.psr"
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    damaged.write_bytes(data)
+    middle = len(data) // 2
+    damaged.write_bytes(data[:middle] + b"\xff" * 64 + data[middle + 64 :])
     played = Played(damaged)
-    shown = played.after(60.0)
-    assert 0 < shown.totals.outcomes["delivered"] < SECONDS
-    for _ in range(3):
-        played.after(1.0)
-        assert "is damaged at byte" in played.player.damage
+    with closing(played.session):
+        snapshot = played.after(5_000)
+        assert snapshot.play is not None
+        assert snapshot.play.over
+        assert any("damaged at byte" in notice for notice in snapshot.notices)
+        played.player.seek(0.0)
+        assert any("damaged at byte" in notice for notice in played.after().notices)
 
 
-@pytest.mark.parametrize("cut", [0, 3, 40])
-def test_a_file_that_was_cut_is_as_long_as_what_is_whole(path: Path, tmp_path: Path, cut: int) -> None:
-    short = tmp_path / "short.psr"
-    short.write_bytes(path.read_bytes()[: len(path.read_bytes()) - cut])
-    begin, end = extent(short)
-    assert begin == extent(path)[0]
-    assert end <= extent(path)[1]
-    assert (end == extent(path)[1]) is (cut == 0)
+def test_the_extent_of_a_whole_and_of_a_cut_recording(recording: Path, tmp_path: Path) -> None:
+    assert extent(recording) == (START_NS, ms(END_MS))
+    cut = tmp_path / "cut.psr"
+    cut.write_bytes(recording.read_bytes()[:-7])
+    begin, end = extent(cut)
+    assert begin == START_NS
+    assert begin < end < ms(END_MS)
 
 
-def test_an_empty_recording_is_over_at_once(tmp_path: Path) -> None:
+def test_an_empty_recording_has_no_extent_and_is_over_at_once(tmp_path: Path) -> None:
     empty = tmp_path / "empty.psr"
     empty.write_bytes(MAGIC)
-    assert extent(empty) == (0, 0)
-    played = Played(empty)
-    assert played.after().totals.events == 0
-    assert played.player.over
+    begin, end = extent(empty)
+    assert begin == end
+    player = Player(empty, Clock())
+    with closing(player):
+        assert player.poll() is None
+        assert player.over
 
 
-def test_another_file_is_a_sentence(tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.write_bytes(b"something else")
-    with pytest.raises(RecordingError, match="expected a recording"):
-        Player(other)
+def test_a_file_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="cannot read the recording"):
+        extent(tmp_path / "none.psr")
+    with pytest.raises(RecordingError, match="cannot read the recording"):
+        Player(tmp_path / "none.psr")
 
 
-class TestSession:
-    """What a session makes of it."""
-
-    def session(self, path: Path) -> tuple[Session, Clock]:
-        clock = Clock()
-        session = Session(Where(replay=path), now_ns=clock)
-        _OPEN.append(session)
-        return session, clock
-
-    def test_it_tells_where_it_stands_and_what_ended(self, path: Path) -> None:
-        session, clock = self.session(path)
-        session.snapshot()
-        clock.pass_s(5.5)
-        shown = session.snapshot()
-        assert shown.play is not None
-        assert shown.play.position_s == pytest.approx(5.5)
-        assert shown.pace.exposed["push"].count >= 4
-        assert [s.delivered for s in shown.history].count(1) >= 4
-        assert [(p.delivered >= 4, p.handshake) for p in shown.pairs] == [(True, "")]
-
-    def test_what_was_folded_is_forgotten_when_it_goes_back(self, path: Path) -> None:
-        session, clock = self.session(path)
-        session.snapshot()
-        clock.pass_s(60)
-        while session.is_behind or not session.snapshot().play.over:  # type: ignore[union-attr]
-            session.snapshot()
-        assert session.player is not None
-        session.player.pause()
-        session.player.seek(1.5)
-        session.snapshot()
-        while session.is_behind:
-            session.snapshot()
-        shown = session.snapshot()
-        assert shown.totals.outcomes == {"delivered": 2}
-        assert shown.pace.transfers <= 2
-        assert sum(s.delivered for s in shown.history) <= 2
-
-    def test_an_event_that_was_stepped_to_is_told_in_words(self, path: Path) -> None:
-        session, _ = self.session(path)
-        session.snapshot()
-        assert session.player is not None
-        session.player.pause()
-        session.player.step(3)
-        shown = session.snapshot()
-        assert shown.play is not None
-        assert shown.play.event.startswith(("P1 ", "D1 "))
-        assert "cmpl-0" in shown.play.event
-
-    def test_whatever_an_engine_says_can_be_stepped_to(self, tmp_path: Path) -> None:
-        of_engines = [
-            ev.EngineUp(ms(1)),
-            ev.Loop(ms(2), 10, 1_000, 500, True),
-            ev.Tables(ms(3)),
-            ev.HandshakeEnded(ms(4), "engine-d", ms(1), 1),
-            ev.EngineDown(ms(5)),
-        ]
-        path = tmp_path / "engines.psr"
-        writer = RecordingWriter(path)
-        writer.write(reading([(P_WORKER, event) for event in of_engines], 10))
-        writer.close()
-        session, _ = self.session(path)
-        assert session.player is not None
-        session.player.pause()
-        told = []
-        for _ in of_engines:
-            session.player.step()
-            shown = session.snapshot()
-            assert shown.play is not None
-            told.append(shown.play.event)
-        assert told == [
-            f"P1 tp0: {kind}" for kind in ("engine up", "loop", "tables", "handshake ended", "engine down")
-        ]
-
-    def test_a_recording_is_not_recorded_nor_marked(self, path: Path, tmp_path: Path) -> None:
-        session, _ = self.session(path)
-        with pytest.raises(ValueError, match="is a recording already"):
-            session.record(tmp_path / "again.psr")
-        with pytest.raises(ValueError, match="can't be marked"):
-            session.mark("now")
-        assert list(tmp_path.iterdir()) == []
-
-    def test_its_damage_is_a_notice(self, path: Path, tmp_path: Path) -> None:
-        damaged = tmp_path / "damaged.psr"
-        damaged.write_bytes(path.read_bytes()[:-2000] + b"\xff" * 2000)
-        session, clock = self.session(damaged)
-        session.snapshot()
-        clock.pass_s(60)
-        for _ in range(5):
-            shown = session.snapshot()
-        assert any("damaged" in notice for notice in shown.notices)
+def test_begun_in_the_middle_it_makes_no_transfer_lost(tmp_path: Path) -> None:
+    late = [(o, e) for o, e in delivered("a", 5) if e.t > ms(30) and not isinstance(e, ev.RequestArrived)]
+    path = written(tmp_path / "late.psr", [reading(late, 60, ORIGINS), reading([], 5_000, ORIGINS)])
+    played = Played(path)
+    with closing(played.session):
+        snapshot = played.after(10_000)
+        assert not {t.outcome for t in snapshot.recent} & {Outcome.LOST, Outcome.FAILED}
+        assert "lost" not in snapshot.totals.outcomes
