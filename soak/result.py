@@ -101,8 +101,7 @@ class Relayed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def held(self) -> bool:
-        """Whether all was counted, and there was no false alarm. Of memory nothing can be said: the process has all rings
-        mapped, twice, and they fill."""
+        """Whether all was counted without a false alarm. Memory is not looked at: rings that fill are mapped."""
         return self.watched.is_well and self.is_whole
 
 
