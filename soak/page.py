@@ -40,8 +40,8 @@ and are reset in the middle of what they bring. A watcher on the engines' own ho
 
 {resets} resets and {stalls} stalls: {reconnects} times a new connection, {cuts} times it was said that an agent is out
 of reach. The longest time without news of an engine was {silent} s. {written} events were written; {twice} were counted
-twice, {lost} lost, and {same}. Memory is that of the process of the session, which has the rings mapped, and the
-engines and the other watcher in it too."""
+twice, {lost} lost, and {same}. Memory is that of the process of the session, with the engines
+and the other watcher in it too; it has all rings mapped, twice, which are of 32 MiB each and fill meanwhile."""
 _REPLAY = """\
 ## Played: {name}
 

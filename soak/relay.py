@@ -64,21 +64,23 @@ def run(
         source = stack.enter_context(closing(JoinedSource([RingsSource(p), RingsSource(d)])))
         at_home = Watcher(source)
         tally, cuts, silent_s = Tally("two agents, far away", simulated=True), set[str](), 0.0
+
+        def look(done: float) -> Snapshot:
+            at_home.poll()
+            snapshot = session.snapshot()
+            tally.take(snapshot, done)
+            cuts.update(notice for notice in snapshot.unread if "disconnected since" in notice)
+            on_progress(rings.simulation.sent, tally.error_count)
+            return snapshot
+
         with rings.running():
             begun_s = time.monotonic()
             while (passed_s := time.monotonic() - begun_s) < seconds:
-                at_home.poll()
-                snapshot = session.snapshot()
-                tally.take(snapshot, passed_s / seconds)
-                cuts.update(notice for notice in snapshot.unread if "disconnected since" in notice)
-                silent_s = max(silent_s, _age_of_news_s(snapshot))
-                on_progress(rings.simulation.sent, tally.error_count)
+                silent_s = max(silent_s, _age_of_news_s(look(passed_s / seconds)))
                 time.sleep(EVERY_S)
         give_up_s = time.monotonic() + _SETTLE_S
         while time.monotonic() < give_up_s:
-            at_home.poll()
-            tally.take(session.snapshot(), 1.0)
-            if _is_caught_up(tally.last, rings.written) and _is_caught_up(at_home.snapshot(), rings.written):
+            if _is_caught_up(look(1.0), rings.written) and _is_caught_up(at_home.snapshot(), rings.written):
                 break
             time.sleep(EVERY_S)
         return Relayed(

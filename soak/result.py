@@ -60,10 +60,14 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         return self.resident_mib[-1] - self.resident_mib[len(self.resident_mib) // 2]
 
     @property
+    def is_well(self) -> bool:
+        """Whether there was no false alarm, and nothing was missed."""
+        return not self.error_count and not self.wrong and not self.events_lost
+
+    @property
     def held(self) -> bool:
-        """Whether there was no false alarm, nothing was missed, and (over a long simulation) memory was flat."""
-        quiet = not self.error_count and not self.wrong and not self.events_lost
-        return quiet and (not self.simulated or self.grown_mib <= FLAT_MIB)
+        """Whether it is well, and (over a long simulation) memory was flat."""
+        return self.is_well and (not self.simulated or self.grown_mib <= FLAT_MIB)
 
 
 class Relayed(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +101,8 @@ class Relayed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def held(self) -> bool:
-        return self.watched.held and self.is_whole
+        """Whether all was counted without a false alarm. Memory is not looked at: rings that fill are mapped."""
+        return self.watched.is_well and self.is_whole
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -51,7 +51,6 @@ def test_what_is_watched_over_a_hard_network_is_what_there_was(tmp_path):
     assert relayed.stalls
     assert relayed.reconnects >= relayed.resets - 2  # one may have been on its way at the end, of each agent
     assert relayed.cuts_told
-    assert relayed.silent_s > 0.5
 
 
 def test_a_recording_is_played_on_the_screen_to_its_end(tmp_path):
