@@ -73,6 +73,8 @@ class Session:
         else:
             self._play(self.player)
         snapshot = self._watcher.snapshot()
+        marks = tuple(sorted({*snapshot.marks, *self._own_marks}, key=lambda mark: mark.unix_s))
+        snapshot = msgspec.structs.replace(snapshot, marks=marks)
         self._history.note(snapshot)
         for mark in snapshot.marks:
             if mark not in self._marks:
