@@ -130,7 +130,7 @@ class Session:
         """
         if self.player is not None:
             raise PushscopeError(f"{self._where.replay} is a recording already")
-        return self._tap.record(path or Path(time.strftime("pushscope-%Y%m%d-%H%M%S.psr")).absolute())
+        return self._tap.record(path or Path(time.strftime("pushscope-%Y%m%d-%H%M%S.psr")))
 
     def stop_recording(self) -> None:
         """Close the recording; nothing if none is made."""

@@ -70,7 +70,7 @@ class TransferScreen(Screen[None]):
     def show(self, frame: Frame) -> None:
         """Draw the transfer as a later snapshot has it."""
         self.show_state(frame)
-        if (snapshot := frame.snapshot) is None:
+        if (snapshot := frame.snapshot) is None or not self.is_mounted:
             return
         found = _in(snapshot, self._key, self.told.transfer)
         if found is None:
@@ -86,6 +86,9 @@ class TransferScreen(Screen[None]):
 
     def show_state(self, frame: Frame) -> None:
         """Draw the first line, which is the same as behind this screen."""
+        self._frame = frame
+        if not self.is_mounted:
+            return  # it will be drawn then
         width, tones = self.app.size.width, tones_of(self.app)
         line = header.state_line(frame.source, frame.state, width, tones=tones)
         self.query_one("#transfer-state", Static).update(line)
@@ -121,6 +124,8 @@ class TransferScreen(Screen[None]):
             self._draw()
 
     def _draw(self) -> None:
+        if not (self.is_mounted and self.is_attached):
+            return
         width = self.query_one("#transfer").scrollable_content_region.width
         if width < 1:
             return
