@@ -166,8 +166,8 @@ def summarize(transfers: Iterable[Transfer]) -> Report:
         outcomes=_tally(transfer.outcome.value for transfer in everything),
         orders=_tally(transfer.order for transfer in everything if transfer.order),
         sides=_tally(_sides(transfer) for transfer in everything),
-        exposed=_spread(exposed),
-        hidden=_spread([t.hidden_ns / 1e9 for t in everything if t.hidden_ns is not None]),
+        exposed=spread_of(exposed),
+        hidden=spread_of([t.hidden_ns / 1e9 for t in everything if t.hidden_ns is not None]),
         num_bytes=num_bytes,
         descriptors=sum(before for before, _ in merged),
         descriptors_merged=sum(after for _, after in merged),
@@ -244,7 +244,7 @@ class _StageSum:
         return StageReport(
             stage=key[0],
             upper_bound=key[1],
-            times=_spread(self.seconds),
+            times=spread_of(self.seconds),
             exposed_s=self.exposed_ns / 1e9,
             hidden_s=self.hidden_ns / 1e9,
             exposed_share=self.exposed_ns / known_ns if known_ns else None,
@@ -335,8 +335,9 @@ def _sides(transfer: Transfer) -> str:
     return " and ".join(sides) if len(sides) > 1 else f"{sides[0]} only" if sides else "none"
 
 
-def _spread(seconds: list[float]) -> Spread:
-    seconds = sorted(seconds)
+def spread_of(values: Iterable[float]) -> Spread:
+    """How some times, in seconds, are spread."""
+    seconds = sorted(values)
     return Spread(
         count=len(seconds),
         p50_s=units.percentile(seconds, 50),

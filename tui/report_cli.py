@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
@@ -20,13 +21,16 @@ from pushscope.telemetry.cli import (
     where,
     write_out,
 )
+from pushscope.telemetry.compare import compare, comparison_json
 from pushscope.telemetry.errors import PushscopeError
 from pushscope.telemetry.gate import StuckCount, figures_of, judge, parse
+from pushscope.telemetry.recording import RecordingSource
 from pushscope.telemetry.report import Report, report_json, summarize
 from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.source import Source
 from pushscope.telemetry.transfer import Transfer
 from pushscope.telemetry.watch import Watcher
+from pushscope.tui.compare_view import render_comparison
 from pushscope.tui.report_view import render_report
 
 _LOOK_NS: Final = 1_000_000_000
@@ -46,6 +50,14 @@ def report(
             help="Exit status 1 if one holds, e.g. 'stuck>0,exposed_p99>500ms'; repeatable. docs/load-tests.md.",
         ),
     ] = None,
+    compare_files: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            "--compare",
+            metavar="BEFORE AFTER",
+            help="Two recordings, stage by stage: is what differs more than noise?",
+        ),
+    ] = None,
 ) -> None:
     """Say where the transfers' time went: per stage and rank, exposed and hidden. Reads what the rings hold.
 
@@ -53,6 +65,13 @@ def report(
     --fail-if 1 if a condition holds, 2 if that can't be told.
     """
     with sentences():
+        if compare_files is not None:
+            if fail_if or replay or rings or connect:
+                raise PushscopeError(
+                    "--compare reads two recordings and nothing else; give it alone, or with --json"
+                )
+            _compare(*compare_files, as_json=as_json)
+            return
         conditions = parse(fail_if or ())
         stuck = StuckCount() if any(condition.name == "stuck" for condition in conditions) else None
         told = where(replay, rings, connect, token)
@@ -74,6 +93,23 @@ def report(
         if found.damage is not None:
             raise found.damage
     raise typer.Exit(judged.exit_status)
+
+
+def _compare(before: Path, after: Path, *, as_json: bool) -> None:
+    runs = []
+    for path in (before, after):
+        with closing(RecordingSource(path)) as source:
+            ended: list[Transfer] = []
+            watcher = Watcher(source, on_closed=ended.append)
+            watcher.read_all()
+            runs.append((str(path), [*ended, *watcher.assembler.open_transfers()]))
+            for notice in watcher.snapshot().notices:
+                say(f"{path}: {notice}")
+    comparison = compare(*runs)
+    if as_json:
+        write_out(comparison_json(comparison) + b"\n")
+    else:
+        print_out(lambda console: render_comparison(comparison, console))
 
 
 class Reported(NamedTuple):
