@@ -39,6 +39,7 @@ KEYS = (
 ON_A_TRANSFER = (
     ("y, D, P", "copy the request's id, D's, P's"),
     ("u, v", "copy the id of D's engine, of P's"),
+    ("t", "copy the trace's id"),
     ("esc", "back"),
 )
 

@@ -45,16 +45,18 @@ class Id(NamedTuple):
     value: str
 
 
-def ids_of(transfer: Transfer) -> tuple[Id, ...]:
+def ids_of(told: Told) -> tuple[Id, ...]:
     """Those that are known."""
-    told = (
+    transfer, trace_id = told.transfer, told.attempt.trace_id if told.attempt else ""
+    ids = (
         Id("y", "request", transfer.base_id),
         Id("D", "D's request", transfer.d_request or ""),
         Id("P", "P's request", transfer.p_request or ""),
         Id("u", "D's engine", transfer.d_engine or ""),
         Id("v", "P's engine", transfer.p_engine or ""),
+        Id("t", "trace", trace_id),
     )
-    return tuple(each for each in told if each.value)
+    return tuple(each for each in ids if each.value)
 
 
 def diagnoses_of(transfer: Transfer, snapshot: Snapshot) -> list[Diagnosis]:
@@ -76,6 +78,7 @@ def transfer_page(told: Told, width: int, tones: Tones) -> Iterator[Text]:
 
 class _Page:
     def __init__(self, told: Told, width: int, tones: Tones) -> None:
+        self._told = told
         self._transfer, self._snapshot, self._attempt, self._note = told
         self._width, self._tones = width, tones
         self._console = Console(width=width)
@@ -188,7 +191,7 @@ class _Page:
 
     def ids(self) -> Iterator[Text]:
         yield from self._title("Ids, and the key that copies each")
-        for each in ids_of(self._transfer):
+        for each in ids_of(self._told):
             yield Text(f"{_INDENT}{each.key}  {each.what:<12} {units.clean(each.value)}")
 
     def _place(self, engine: str | None, rank: Rank | None) -> str:

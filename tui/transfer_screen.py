@@ -42,7 +42,7 @@ class TransferScreen(Screen[None]):
         Binding("g,home", "ends(0)", show=False),
         Binding("G,end", "ends(1)", show=False),
         Binding("y", "copy('y')", "Copy id"),
-        *(Binding(key, f"copy('{key}')", show=False) for key in "DPuv"),
+        *(Binding(key, f"copy('{key}')", show=False) for key in "DPuvt"),
         Binding("e", "app.export", "Export"),
         Binding("question_mark", "app.help", "Help", key_display="?"),
     ]
@@ -111,7 +111,7 @@ class TransferScreen(Screen[None]):
         page.scroll_to(y=page.max_scroll_y if end else 0, animate=False)
 
     def action_copy(self, key: str) -> None:
-        for each in ids_of(self.told.transfer):
+        for each in ids_of(self.told):
             if each.key == key:
                 self.app.copy_to_clipboard(each.value)
                 self.notify(clean(f"copied the id of {each.what}: {each.value}", 90), markup=False)

@@ -133,7 +133,7 @@ def _held(reader: SpanReader, text: str) -> list[Span]:
 
 
 def _closeness(held: Held, text: str, made: Made) -> Closeness:
-    t, identity = made.transfer, identity_of(made.transfer, made.sides)
+    t, identity = made.transfer, identity_of(made.transfer, made.sides.p, made.sides.d)
     if text in {f"{trace_id:032x}" for trace_id in (identity.d_trace, identity.p_trace)}:
         return Closeness.EXACT
     contexts = [e for side in (made.sides.p, made.sides.d) for _, e in side.all(ev.TraceContext)]

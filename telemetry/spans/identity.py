@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pushscope.telemetry import events as ev
-from pushscope.telemetry.group import Sides
 from pushscope.telemetry.half import Facts
 from pushscope.telemetry.spans.ids import Caller, caller_of, span_id_of, trace_id_of
 from pushscope.telemetry.transfer import Rank, Transfer, rank_name
@@ -43,14 +42,14 @@ class Identity(NamedTuple):
         return span_id_of(self.p_trace, "P", engine, *self.p_key, *names)
 
 
-def identity_of(transfer: Transfer, sides: Sides) -> Identity:
+def identity_of(transfer: Transfer, p: Facts, d: Facts) -> Identity:
     """The identity of a transfer, the same whichever of its sides were seen, as far as those can know it.
 
     In pull mode P is not told of D's caller: without one of its own its spans are in the trace of its request.
     """
-    d_caller, own_caller = _caller(sides.d), _caller(sides.p)
+    d_caller, own_caller = _caller(d), _caller(p)
     d_key = (transfer.d_engine or "", transfer.d_request or "")
-    p_key = _p_request(transfer, sides.d)
+    p_key = _p_request(transfer, d)
     if transfer.mode == "pull":
         joined = bool(d_key[1] and p_key[1]) and not transfer.tentative
         d_named_by, p_named_by = (p_key if joined else d_key), p_key

@@ -77,7 +77,7 @@ class _Maker:
         self.uncertainty_ns = uncertainty_ns
         self.until_ns = _last_t(transfer, sides) if until_ns is None else until_ns
         self.unsampled = unsampled
-        self.identity: Identity = identity_of(transfer, sides)
+        self.identity: Identity = identity_of(transfer, sides.p, sides.d)
         self.pull = transfer.mode == "pull"
         self.joined = _JOINED[transfer.mode]
         self.posted = describe.Posted(sides.d if self.pull else sides.p)

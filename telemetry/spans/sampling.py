@@ -26,7 +26,7 @@ def sampled(
     What the request's caller decided stands (which side's caller, :func:`.make.spans_of` looks at again). Two hosts
     that never talk pick the same ones: the ratio goes by a hash of the ids that join P's and D's spans.
     """
-    identity = identity_of(transfer, sides)
+    identity = identity_of(transfer, sides.p, sides.d)
     if callers := [c for c in (identity.d_caller, identity.p_caller) if c is not None]:
         return any(caller.sampled for caller in callers)
     if transfer.outcome in WENT_WRONG or any(d.severity is not Severity.INFO for d in diagnoses):

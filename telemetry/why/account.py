@@ -19,6 +19,7 @@ from pushscope.telemetry.group import Group
 from pushscope.telemetry.half import NO_FACTS, Half, heard_of_d
 from pushscope.telemetry.snapshot import Engine, Snapshot
 from pushscope.telemetry.source import Source
+from pushscope.telemetry.spans.identity import identity_of
 from pushscope.telemetry.story import EngineStory
 from pushscope.telemetry.stuck import worst_first
 from pushscope.telemetry.transfer import NOTHING_MOVED, Outcome, Rank, Transfer
@@ -53,6 +54,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[Missing, ...] = ()
     diagnoses: tuple[Diagnosis, ...] = ()
     """What is wrong with it, and with its engines."""
+    trace_id: str = ""
+    """The trace that its spans are in (D's, where D is known), in 32 hexadecimal digits."""
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,6 +288,10 @@ def _attempt(
         pull=transfer is not None and transfer.mode == "pull",
         taken_by=taken_by,
     )
+    trace_id = ""
+    if transfer is not None:
+        identity = identity_of(transfer, sides.p, sides.d)
+        trace_id = f"{identity.d_trace if transfer.d_request else identity.p_trace:032x}"
     went_well = transfer is not None and transfer.outcome in _WENT_WELL
     return Attempt(
         number=number,
@@ -298,6 +305,7 @@ def _attempt(
         happened=tuple(happened),
         missing=() if went_well else missing(sides),
         taken_by=taken_by,
+        trace_id=trace_id,
     )
 
 

@@ -14,6 +14,7 @@ from pushscope.telemetry.marks import Mark
 from pushscope.telemetry.recorder import Recorder
 from pushscope.telemetry.recording import RecordingSource
 from pushscope.telemetry.session import Session
+from pushscope.telemetry.spans.ids import trace_id_of
 from pushscope.telemetry.transfer import Outcome
 from pushscope.telemetry.watch import Watcher
 from pushscope.telemetry.where import Where
@@ -155,6 +156,9 @@ def test_the_events_of_what_is_open_and_of_what_has_ended_are_held(
     attempt = session.explain(ended)
     assert attempt is not None
     assert {"Matched", "Submitted", "DecodeScheduled"} <= {h.kind for h in attempt.happened}
+    assert attempt.trace_id == f"{trace_id_of(ended.d_engine or '', ended.d_request or ''):032x}", (
+        "nobody called"
+    )
     assert attempt.missing == ()
 
 

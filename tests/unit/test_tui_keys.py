@@ -15,6 +15,7 @@ from pushscope.telemetry.snapshot import Snapshot
 from pushscope.tui.app import SnapshotTaken, SourceFailed, TopApp
 from pushscope.tui.help import HelpScreen
 from pushscope.tui.table import SnapshotTable
+from pushscope.tui.transfer_screen import TransferScreen
 
 from . import samples
 
@@ -46,6 +47,18 @@ async def running(
                 break
         await pilot.pause()
         yield app, pilot
+
+
+async def page_drawn(pilot: Pilot[None]) -> None:
+    """Wait until the page of a transfer, if one is opened, has been laid out and drawn."""
+    for _ in range(200):
+        await pilot.pause(0.01)
+        screen = pilot.app.screen
+        if not isinstance(screen, TransferScreen):
+            break
+        if screen.is_mounted and str(screen.query_one("#transfer-page", Static).content):
+            break
+    await pilot.pause()
 
 
 def words(app: TopApp, selector: str) -> str:

@@ -15,7 +15,7 @@ from pushscope.telemetry.snapshot import Snapshot
 from pushscope.tui.app import SnapshotTaken, SourceFailed, TopApp
 
 from . import samples
-from .test_tui_keys import NEVER_S, Clock, with_transfers
+from .test_tui_keys import NEVER_S, Clock, page_drawn, with_transfers
 
 # pytest-textual-snapshot 1.0 sets this by the name that syrupy 4 had for it; later ones would write ``.raw``.
 SVGImageExtension.file_extension = "svg"
@@ -129,6 +129,7 @@ def test_a_whole_diagnosis(snap_compare: Compare, size: tuple[int, int]) -> None
     async def keys(pilot: Pilot[None]) -> None:
         await settled(pilot)
         await pilot.press("n", "n", "enter")
+        await page_drawn(pilot)
 
     assert snap_compare(app_showing(samples.stuck), terminal_size=size, run_before=keys)
 

@@ -56,14 +56,16 @@ def attempt_of(transfer: Transfer) -> Attempt:
 
 def test_all_ids_are_there_whole_with_the_key_that_copies_each() -> None:
     transfer = samples.delivered(1)
-    page = drawn(transfer, samples.busy())
-    assert len(ids_of(transfer)) == 5
-    for each in ids_of(transfer):
+    attempt = msgspec.structs.replace(attempt_of(transfer), trace_id="0af7651916cd43dd8448eb211c80319c")
+    page = drawn(transfer, samples.busy(), attempt)
+    ids = ids_of(Told(transfer, samples.busy(), attempt))
+    assert "".join(each.key for each in ids) == "yDPuvt"
+    for each in ids:
         assert f"{each.key}  {each.what:<12} {each.value}" in page
 
 
 def test_an_id_that_is_not_known_has_no_line() -> None:
-    assert {each.key for each in ids_of(samples.waiting(50, "P"))} == {"y", "P", "v"}
+    assert {each.key for each in ids_of(Told(samples.waiting(50, "P"), samples.busy()))} == {"y", "P", "v"}
 
 
 def test_what_is_wrong_has_its_evidence_and_its_remedy() -> None:

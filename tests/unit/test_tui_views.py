@@ -21,7 +21,7 @@ from pushscope.tui.app import SourceFailed, TopApp
 from pushscope.tui.table import SnapshotTable
 
 from . import samples
-from .test_tui_keys import Clock, lines, running, table, take, words
+from .test_tui_keys import Clock, lines, page_drawn, running, table, take, words
 
 SVGImageExtension.file_extension = "svg"
 SIZES = [(80, 24), (120, 40), (200, 60)]
@@ -119,7 +119,7 @@ async def on_screen(
     async with running(source, size=size, clock=clock) as (app, pilot):
         for key in SCREENS[screen]:
             await pilot.press(key)
-        await pilot.pause()
+        await page_drawn(pilot)
         yield app, pilot
 
 
@@ -132,7 +132,7 @@ async def test_every_screen_in_every_state(
     async with on_screen(screen, size) as (app, pilot):
         for state, scene in DEGRADED.items():
             await take(app, pilot, scene())
-            await pilot.pause()
+            await page_drawn(pilot)
             assert app.export_screenshot() == pictures(name=state)
 
 
