@@ -65,6 +65,8 @@ class MainScreen(Screen[None]):
         super().__init__()
         self._frame = Frame()
         self._seen = LiveView.NAME
+        self._ready = False
+        """Its widgets are there."""
         self._query = EVERYTHING
 
     def compose(self) -> ComposeResult:
@@ -87,6 +89,7 @@ class MainScreen(Screen[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
+        self._ready = True
         self.view.first.focus()
         self.show(self._frame)
 
@@ -176,7 +179,7 @@ class MainScreen(Screen[None]):
     def show(self, frame: Frame) -> None:
         """Draw everything."""
         self._frame = frame
-        if not self.is_mounted:
+        if not self._ready:
             return  # it will be drawn then
         width, height = self.app.size
         small = width < pages.MIN_WIDTH or height < pages.MIN_HEIGHT
@@ -199,7 +202,7 @@ class MainScreen(Screen[None]):
     def show_state(self, frame: Frame) -> None:
         """Draw the first line alone: what is shown is the same."""
         self._frame = frame
-        if not self.is_mounted:
+        if not self._ready:
             return
         line = header.state_line(frame.source, frame.state, self.app.size.width, tones=tones_of(self.app))
         self._put("#state", line)

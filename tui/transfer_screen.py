@@ -53,6 +53,8 @@ class TransferScreen(Screen[None]):
         self._explain = explain
         self._key = identity(transfer)
         self._frame = frame
+        self._ready = False
+        """Its widgets are there."""
         self.told = Told(transfer, frame.snapshot)
 
     def compose(self) -> ComposeResult:
@@ -62,6 +64,7 @@ class TransferScreen(Screen[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
+        self._ready = True
         self.query_one("#transfer").focus()
         self._explain(self.told.transfer, self._explained)
         self.show_state(self._frame)
@@ -70,7 +73,7 @@ class TransferScreen(Screen[None]):
     def show(self, frame: Frame) -> None:
         """Draw the transfer as a later snapshot has it."""
         self.show_state(frame)
-        if (snapshot := frame.snapshot) is None or not self.is_mounted:
+        if (snapshot := frame.snapshot) is None or not self._ready:
             return
         found = _in(snapshot, self._key, self.told.transfer)
         if found is None:
@@ -87,7 +90,7 @@ class TransferScreen(Screen[None]):
     def show_state(self, frame: Frame) -> None:
         """Draw the first line, which is the same as behind this screen."""
         self._frame = frame
-        if not self.is_mounted:
+        if not self._ready:
             return  # it will be drawn then
         width, tones = self.app.size.width, tones_of(self.app)
         line = header.state_line(frame.source, frame.state, width, tones=tones)
@@ -124,7 +127,7 @@ class TransferScreen(Screen[None]):
             self._draw()
 
     def _draw(self) -> None:
-        if not (self.is_mounted and self.is_attached):
+        if not (self._ready and self.is_attached):
             return
         width = self.query_one("#transfer").scrollable_content_region.width
         if width < 1:
