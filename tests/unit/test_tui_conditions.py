@@ -54,7 +54,7 @@ def test_an_agent_that_is_not_there_is_disconnected(remote: RemoteSource) -> Non
 def test_an_agent_whose_news_are_old_is_lagging(remote: RemoteSource) -> None:
     remote._connected = True
     remote._delay_ns = remote._least_delay_ns = 0
-    remote._delay_at_ns = time.monotonic_ns() - 20 * samples.S
+    remote._whole_at_ns = time.monotonic_ns() - 20 * samples.S
     (notice,) = remote._connection()
     assert told(unread(notice)) == ["LAGGING: 127.0.0.1:9 is seconds behind"]
 
