@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
-from pushscope.telemetry.report import Spread, spread_of
-from pushscope.telemetry.transfer import Outcome, Stage, Transfer
+from pushscope.telemetry.report import Spread, spread_of, summarize
+from pushscope.telemetry.transfer import Stage, Transfer
 
 STRETCHES: Final = 10
 LEAST: Final = 5 * STRETCHES
@@ -156,15 +156,13 @@ def _log(seconds: float) -> float:
 
 
 def _run(source: str, transfers: Sequence[Transfer]) -> Run:
-    delivered = [t for t in transfers if t.outcome is Outcome.DELIVERED]
-    ends = [t.closed_ns or t.since_ns for t in transfers]
-    seconds = (max(ends) - min(t.opened_ns for t in transfers)) / 1e9 if transfers else None
+    report = summarize(transfers)
     return Run(
         source=source,
-        transfers=len(transfers),
-        outcomes=dict(Counter(t.outcome.value for t in transfers).most_common()),
-        retries=sum(t.attempt > 1 for t in transfers),
-        num_bytes=sum(t.num_bytes or 0 for t in delivered),
-        duration_s=seconds,
-        delivered_per_s=len(delivered) / seconds if seconds else None,
+        transfers=report.transfers,
+        outcomes=report.outcomes,
+        retries=report.retries,
+        num_bytes=report.num_bytes,
+        duration_s=report.duration_s,
+        delivered_per_s=report.delivered_per_s,
     )

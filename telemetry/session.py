@@ -54,6 +54,8 @@ class Session:
         self._tap = Tap(source)
         self._begun = 0
         self._begin()
+        self._seen = self._watcher.snapshot()
+        """The watcher's newest."""
 
     def _begin(self) -> None:
         """Fold anew: at first, and when a recording was begun again."""
@@ -78,7 +80,7 @@ class Session:
             self._watcher.poll()
         else:
             self._play(self.player)
-        snapshot = self._watcher.snapshot()
+        snapshot = self._seen = self._watcher.snapshot()
         self._history.note(snapshot)
         for mark in self._marks.add(snapshot.marks):
             self._summary.mark(mark)
@@ -114,7 +116,7 @@ class Session:
 
     def explain(self, transfer: Transfer) -> Attempt | None:
         """All that was seen of a transfer; None if its events are not held any more."""
-        return self._recall.attempt(transfer)
+        return self._recall.attempt(transfer, self._seen)
 
     def summary(self) -> Summary:
         """What all of it amounts to, so far."""

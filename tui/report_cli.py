@@ -99,12 +99,12 @@ def _compare(before: Path, after: Path, *, as_json: bool) -> None:
     runs = []
     for path in (before, after):
         with closing(RecordingSource(path)) as source:
-            ended: list[Transfer] = []
-            watcher = Watcher(source, on_closed=ended.append)
-            watcher.read_all()
-            runs.append((str(path), [*ended, *watcher.assembler.open_transfers()]))
-            for notice in watcher.snapshot().notices:
-                say(f"{path}: {notice}")
+            read = _read(source)
+        if read.damage is not None:
+            raise read.damage
+        runs.append((str(path), read.transfers))
+        for notice in read.snapshot.notices:
+            say(f"{path}: {notice}")
     comparison = compare(*runs)
     if as_json:
         write_out(comparison_json(comparison) + b"\n")
@@ -126,6 +126,25 @@ class Reported(NamedTuple):
 def reported(source: Source, look: Callable[[Snapshot], None] | None = None) -> Reported:
     """Read a source to its end (rings: what they hold now). ``look`` is called with how it stood at each second of a
     recording, and at the end."""
+    transfers, snapshot, damage = _read(source, look)
+    notices = snapshot.notices if damage is None else (*snapshot.notices, str(damage))
+    summary = summarize(transfers)
+    return Reported(
+        report=msgspec.structs.replace(summary, notices=notices),
+        names={engine.engine_id: engine.name for engine in snapshot.engines},
+        events_lost=snapshot.totals.events_lost,
+        damage=damage,
+    )
+
+
+class _Read(NamedTuple):
+    transfers: list[Transfer]
+    snapshot: Snapshot
+    damage: PushscopeError | None
+
+
+def _read(source: Source, look: Callable[[Snapshot], None] | None = None) -> _Read:
+    """All transfers of a source, ended and open, how it stood at its end, and what ended it early."""
     ended: list[Transfer] = []
     watcher = Watcher(source, on_closed=ended.append)
     damage: PushscopeError | None = None
@@ -137,17 +156,10 @@ def reported(source: Source, look: Callable[[Snapshot], None] | None = None) -> 
             watcher.read_all()
     except PushscopeError as e:
         damage = e
-    snapshot = watcher.snapshot()
+    last = watcher.snapshot()
     if look is not None:
-        look(snapshot)
-    notices = snapshot.notices if damage is None else (*snapshot.notices, str(damage))
-    summary = summarize([*ended, *watcher.assembler.open_transfers()])
-    return Reported(
-        report=msgspec.structs.replace(summary, notices=notices),
-        names={engine.engine_id: engine.name for engine in snapshot.engines},
-        events_lost=snapshot.totals.events_lost,
-        damage=damage,
-    )
+        look(last)
+    return _Read([*ended, *watcher.assembler.open_transfers()], last, damage)
 
 
 def _seconds(watcher: Watcher) -> Iterator[Snapshot]:

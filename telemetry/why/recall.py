@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import Final
 
 from pushscope.telemetry.group import Group
+from pushscope.telemetry.snapshot import Snapshot
 from pushscope.telemetry.transfer import Transfer
 from pushscope.telemetry.watch import MAX_SHOWN_RECENT, Watcher
 from pushscope.telemetry.why.account import Attempt, Found, attempts_in
@@ -28,16 +29,14 @@ class Recall:
         if len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)
 
-    def attempt(self, transfer: Transfer) -> Attempt | None:
-        """All that was seen of a transfer; None if its events are not held any more."""
+    def attempt(self, transfer: Transfer, snapshot: Snapshot) -> Attempt | None:
+        """All that was seen of a transfer, as of the watcher's newest snapshot; None if its events are held no more."""
         watcher = self.watcher
         if watcher is None:
             return None
         followed = [self._found(group) for group in watcher.assembler.groups_of(transfer)]
         found = followed or self._kept.get(transfer.base_id, [])
-        told = [
-            attempt for each in reversed(found) for attempt in attempts_in(each, watcher, watcher.snapshot())
-        ]
+        told = [attempt for each in reversed(found) for attempt in attempts_in(each, watcher, snapshot)]
         return next((a for a in told if a.transfer is not None and _same(a.transfer, transfer)), None)
 
     def _found(self, group: Group) -> Found:
